@@ -56,7 +56,7 @@ struct gen_result {
     double block_ratio, flops_ratio; /* over all tokens, from the executed plans */
     double tok_s;                    /* generated tokens per second, after the prompt */
     double flops_token; /* per generated token: all that was computed after the prompt */
-    int64_t rounds, drafted, accepted; /* speculative decoding: verifying passes, tokens */
+    int64_t rounds, drafted, accepted; /* speculative decoding of the generated ids */
     /* Time of decoding these tokens again / the same dense, median of alternating pairs; NaN: not
      * measured. */
     double time_ratio;

@@ -84,6 +84,8 @@ struct kv_layer {
 struct kv_cache {
     struct kv_layer *layer;
     int L, cap, len;      /* len = tokens seen */
+    int context;          /* tokens that the rotary frequencies are chosen for; cap unless set while
+                             len = 0 */
     void *block, *places; /* all keys and values; all pos */
     void *memory;         /* the method's state of this sequence; NULL = none */
     size_t memory_bytes;

@@ -349,12 +349,39 @@ int gen_chat_open(struct gen_chat **out, struct subject *s, const struct gen_opt
     return 0;
 }
 
+/* Forgets all that was computed, not the ids. */
+static void forget(struct gen_chat *t)
+{
+    struct gen_seq *q = &t->walk.seq[0];
+    kv_cache_reset(q->cache);
+    if (q->spec)
+        spec_reset(q->spec);
+    q->wasted = 0;
+    memset(t->result.depth, 0, (t->cap + 1) * sizeof *t->result.depth);
+    q->run = q->cells = q->flops = q->dense = 0;
+}
+
+/* Rotary frequencies that depend on the context are those for the tokens so far and an answer; with
+ * others than before all is computed again. */
+static void choose_context(struct gen_chat *t, size_t tokens)
+{
+    const struct model_config *c = &t->walk.s->model->config;
+    struct kv_cache *cache = t->walk.seq[0].cache;
+    size_t need = tokens + (size_t)t->walk.o->max_tokens;
+    need = need < t->cap ? need : t->cap;
+    if (model_config_rope_context(c, (int64_t)need) == model_config_rope_context(c, cache->context))
+        return;
+    cache->context = (int)need;
+    forget(t);
+}
+
 int gen_chat_turn(struct gen_chat *t, const struct ids *more, struct gen_result **r, struct err *e)
 {
     struct gen_seq *q = &t->walk.seq[0];
     if (t->result.ids.n + more->n > t->cap)
         return err_set(e, DS_ERANGE, "%zu more tokens after %zu exceed the model's context of %zu",
                        more->n, t->result.ids.n, t->cap);
+    choose_context(t, t->result.ids.n + more->n);
     gen_text_reset(&q->text, &t->result.text);
     int rc = gen_seq_feed(&t->walk, q, more, e);
     if (rc == 0)
@@ -372,15 +399,10 @@ int gen_chat_turn(struct gen_chat *t, const struct ids *more, struct gen_result 
 void gen_chat_reset(struct gen_chat *t)
 {
     struct gen_seq *q = &t->walk.seq[0];
-    kv_cache_reset(q->cache);
-    if (q->spec)
-        spec_reset(q->spec);
+    forget(t);
     q->next = -1;
     q->mark = GEN_ORDINARY;
-    q->wasted = 0;
-    memset(t->result.depth, 0, (t->cap + 1) * sizeof *t->result.depth);
     t->result.ids.n = t->result.n_prompt = 0;
-    q->run = q->cells = q->flops = q->dense = 0;
     q->state = q->seed;
     gen_text_reset(&q->text, &t->result.text);
 }

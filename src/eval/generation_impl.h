@@ -37,6 +37,7 @@ struct gen_seq {
     double run, cells, flops, dense, began;
     double flops_before, wasted; /* flops: of the prompt; of drafts counted so far */
     struct spec *spec;           /* NULL: ordinary decoding */
+    struct spec_counts before;   /* of the turns before */
     int32_t next;                /* the next token when it has been drawn already, else -1 */
     enum gen_mark mark;          /* of the next token */
     int is_fed;                  /* the cache has the prompt, or feeding was stopped */

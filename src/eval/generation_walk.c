@@ -221,6 +221,8 @@ static int add_prompt(struct gen_seq *q, const struct ids *prompt, struct err *e
 int gen_seq_feed(struct gen_walk *w, struct gen_seq *q, const struct ids *prompt, struct err *e)
 {
     int rc = show_prompt(w, q, prompt, &q->begins, e);
+    if (q->spec)
+        q->before = *spec_counts(q->spec);
     q->next = -1; /* drawn for another continuation */
     q->mark = GEN_ORDINARY;
     q->out->stop = GEN_STOP_ASKED;
@@ -488,9 +490,9 @@ int gen_seq_end(struct gen_walk *w, struct gen_seq *q)
     out->flops_token = q->made > 0 ? (q->flops - q->flops_before) / (double)q->made : (double)NAN;
     if (q->spec) {
         const struct spec_counts *c = spec_counts(q->spec);
-        out->rounds = c->rounds;
-        out->drafted = c->drafted;
-        out->accepted = c->accepted;
+        out->rounds = c->rounds - q->before.rounds;
+        out->drafted = c->drafted - q->before.drafted;
+        out->accepted = c->accepted - q->before.accepted;
     }
     out->flops_ratio = q->dense > 0 ? q->flops / q->dense : 1;
     return gen_text_settle(&q->text, w->rules, 1, w->watch, q->k, 0);

@@ -230,6 +230,41 @@ static int copy_ids(struct ids *to, const struct ids *from, size_t n, struct err
     return 0;
 }
 
+/* Text that continues the current one, without the space that some vocabularies put before every
+ * text. */
+static int encode_after(const struct tokenizer *t, const char *text, size_t n, struct ids *out,
+                        struct err *e)
+{
+    struct str back = {0};
+    size_t before = out->n;
+    int rc = tokenizer_encode_on(t, text, n, 0, out, e);
+    if (rc < 0)
+        return rc;
+    tokenizer_decode_on(t, out->v + before, out->n - before, &back);
+    if (n > 1 && text[0] == ' ' && back.len == n + 1 && memcmp(back.p, "  ", 2) == 0) {
+        out->n = before;
+        rc = tokenizer_encode_on(t, text + 1, n - 1, 0, out, e);
+    }
+    str_release(&back);
+    return rc;
+}
+
+/* The text was continued after `keep` tokens: inside the last answer, which is another one now, or
+ * before it. */
+static int take_edit(struct serve *s, size_t keep, struct err *e)
+{
+    struct serve_talk *t = &s->talk;
+    struct str *answer = &t->messages.v[t->messages.n - 1].text;
+    t->is_edited |= keep < t->answer;
+    if (t->is_edited)
+        return 0;
+    str_reset(answer);
+    for (size_t i = t->answer; i < s->ids.n; i++)
+        if (!tokenizer_is_special(s->subject.tokenizer, s->ids.v[i]))
+            tokenizer_decode_on(s->subject.tokenizer, &s->ids.v[i], 1, answer);
+    return answer->failed ? err_set(e, DS_EMEM, "out of memory for the text") : 0;
+}
+
 int serve_generate(struct serve *s, const struct json_node *q, struct err *e)
 {
     struct ids prompt = {0};
@@ -248,11 +283,14 @@ int serve_generate(struct serve *s, const struct json_node *q, struct err *e)
     else if (rc == 0 && keep == 0)
         rc = gen_prompt(&s->subject, text ? text : "", n, &prompt, e);
     else if (rc == 0 && n > 0)
-        rc = tokenizer_encode(s->subject.tokenizer, text, n, 0, &prompt, e);
+        rc = encode_after(s->subject.tokenizer, text, n, &prompt, e);
+    int is_turn = s->talk.messages.n > 0 && keep > 0;
     if (rc == 0)
-        rc = run(s, &prompt, q, "generate", s->talk.messages.n > 0 && keep > 0, NULL, e);
+        rc = run(s, &prompt, q, "generate", is_turn, NULL, e);
     if (rc == 0 && keep == 0)
         serve_talk_forget(&s->talk);
+    if (rc == 0 && is_turn)
+        rc = take_edit(s, (size_t)keep, e);
     ids_release(&prompt);
     return rc;
 }
@@ -263,6 +301,8 @@ void serve_talk_forget(struct serve_talk *t)
 {
     chat_messages_release(&t->messages);
     t->messages = (struct chat_messages){0};
+    t->answer = 0;
+    t->is_edited = 0;
 }
 
 void serve_talk_release(struct serve_talk *t)
@@ -313,8 +353,8 @@ int serve_chat(struct serve *s, const struct json_node *q, struct err *e)
         serve_talk_forget(t);
     size_t before = t->messages.n, from = before;
     rc = chat_add(&t->messages, CHAT_USER, text, n, e);
-    if (rc == 0)
-        rc = chat_continues(&t->chat, &t->messages, before, e);
+    if (rc == 0) /* what was edited is only in the ids */
+        rc = t->is_edited ? 1 : chat_continues(&t->chat, &t->messages, before, e);
     if (rc == 0) /* the template has changed earlier turns: all of them again */
         from = 0;
     if (rc >= 0)
@@ -323,6 +363,8 @@ int serve_chat(struct serve *s, const struct json_node *q, struct err *e)
         rc = chat_encode(&t->chat, s->subject.tokenizer, &t->messages, from, &prompt, e);
     if (rc == 0)
         rc = run(s, &prompt, q, "chat", 1, &answer, e);
+    if (rc == 0)
+        t->answer = prompt.n;
     if (rc == 0)
         rc = chat_add(&t->messages, CHAT_ASSISTANT, str_text(&answer), answer.len, e);
     if (rc < 0)

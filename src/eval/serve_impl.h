@@ -10,9 +10,11 @@
 /* The conversation whose ids are the current text; no messages: the text is not one. */
 struct serve_talk {
     struct chat chat;
-    struct ids end;                /* ids that end an answer */
-    struct chat_messages messages; /* by turns: only their roles matter after the answers */
-    int is_open;                   /* chat and end are set */
+    struct ids end; /* ids that end an answer */
+    struct chat_messages messages;
+    size_t answer; /* where the last answer begins in the text */
+    int is_edited; /* the text was changed before that: of the messages only the roles are true */
+    int is_open;   /* chat and end are set */
 };
 
 /* One session: a text, its forced cells, and a what-if offset. */

@@ -63,6 +63,7 @@ static int cache_new(struct kv_cache **out, const struct model *m, const struct 
         return err_set(e, DS_EMEM, "cache");
     c->L = (int)L;
     c->cap = cap;
+    c->context = at->base ? at->base->context : cap;
     c->layer = mem_alloc(L, sizeof *c->layer);
     c->block = mem_alloc(items + 1, item);
     c->places = m->config.window > 0 ? mem_alloc(L * (size_t)cap + 1, sizeof(int32_t)) : NULL;
@@ -192,18 +193,18 @@ static int check_room(const struct model *m, const struct kv_cache *c, int T, st
     return 0;
 }
 
-/* The rotary frequencies of a text are chosen once, by the size of its cache. */
+/* The rotary frequencies of a text are chosen once, for its context. */
 static int check_context(const struct model *m, const struct kv_cache *a, const struct kv_cache *b,
                          struct err *e)
 {
-    if (model_config_rope_context(&m->config, a->cap) ==
-        model_config_rope_context(&m->config, b->cap))
+    if (model_config_rope_context(&m->config, a->context) ==
+        model_config_rope_context(&m->config, b->context))
         return 0;
     return err_set(
         e, DS_ERANGE,
         "contexts of %d and %d tokens have other rotary frequencies (model.rope_scaling); "
         "decode them in separate batches",
-        a->cap, b->cap);
+        a->context, b->context);
 }
 
 static int decode(struct model *m, struct kv_cache *const *c, int n, const int32_t *id, int T,
@@ -221,7 +222,7 @@ static int decode(struct model *m, struct kv_cache *const *c, int n, const int32
     }
     if (rc < 0)
         return rc;
-    model_set_context(m, c[0]->cap);
+    model_set_context(m, c[0]->context);
     m->B = pass->B = n;
     m->T = pass->T = T;
     m->R = pass->R = n * T;

@@ -310,6 +310,7 @@ int spec_follow(struct spec *s, const int32_t *id, int n, struct err *e)
 void spec_reset(struct spec *s)
 {
     kv_cache_reset(s->own);
+    s->own->context = s->cache->context;
     s->counts = (struct spec_counts){0};
     s->judged = s->kept = 0;
 }

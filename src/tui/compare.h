@@ -17,7 +17,6 @@ struct compare_match {
     struct compare_group *group; /* in order; a leading special token of one side has none */
     int groups;
     int is_exact; /* the same tokens, one to one */
-    size_t bytes; /* of the text that both cover */
 };
 /* 1 = aligned, 0 = the texts differ, and `why` says where; DS_EMEM. */
 int compare_align(struct compare_match *m, const struct probe *a, const struct probe *b, char *why,

@@ -1,5 +1,6 @@
 """A tiny causal model of bytes, served: `serve_tiny.py [SOCKET]`.  TINY_SKIP="LAYER TOKEN" makes the model itself skip that cell, which
-says what a forced skip must give.  TORCH_DEVICE=cuda puts it there."""
+says what a forced skip must give.  TINY_BEGINS=1: its tokenizer puts token 1 and a space before every text.  TORCH_DEVICE=cuda puts it
+there."""
 import os
 import sys
 
@@ -57,5 +58,11 @@ class Bytes:
         return bytes(ids)
 
 
+class Beginning(Bytes):
+    def encode(self, text, add_special_tokens=True):
+        return [1] * add_special_tokens + list(b" " + text.encode())
+
+
 torch.manual_seed(3)
-ds.serve(Model(), Bytes(), socket=sys.argv[1] if len(sys.argv) > 1 else None, name="tiny", context=CONTEXT)
+tokenizer = Beginning() if "TINY_BEGINS" in os.environ else Bytes()
+ds.serve(Model(), tokenizer, socket=sys.argv[1] if len(sys.argv) > 1 else None, name="tiny", context=CONTEXT)

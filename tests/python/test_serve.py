@@ -152,6 +152,7 @@ def wrong_requests_are_answered_and_the_session_lives_on():
                               ({"do": "force", "layer": 0, "token": 0, "run": 1}, "no text yet"), ({"do": "offset", "value": 1}, "no known threshold"),
                               ({"do": "generate"}, 'expected "text"'), ({"do": "generate", "text": "a", "keep": 1}, "keep"),
                               ({"do": "generate", "text": "a", "top": 21}, "0 to 20"), ({"do": "generate", "text": "a", "top_p": 0}, "top_p above 0"),
+                              ({"do": "generate", "text": "a", "speculate": 4}, "drafts are unsupported"),
                               ({"do": "chat", "text": "a"}, "unsupported"), ({"do": "compare", "text": "a", "other": "b"}, "unsupported"),
                               ({"do": "save"}, 'expected "file"'), ({"do": "save", "file": "runs/a/log.mp"}, "log.mp"), ({"do": 3}, '"do"')):
             s.send(request)
@@ -191,6 +192,19 @@ def generated_text_is_that_of_single_steps_and_can_be_stopped():
 
 
 @test
+def text_in_place_of_a_token_begins_no_text():
+    with Session(needs("torch"), SERVER, TINY_BEGINS="1") as s:
+        for request, want in (({"text": "a b"}, b"\1 a b"), ({"keep": 3, "text": " b"}, b"\1 a b"), ({"keep": 3, "text": "  b"}, b"\1 a  b"),
+                              ({"keep": 0, "text": "b"}, b"\1 b")):
+            s.send({"do": "generate", "max_tokens": 0, **request})
+            assert bytes(b["id"] for b in s.answers() if b["kind"] == "token") == want, request
+    with Session() as s:  # its tokenizer knows nothing of such tokens
+        s.ask({"do": "trace", "text": "ab"})
+        s.send({"do": "generate", "max_tokens": 0, "keep": 1, "text": " c"})
+        assert bytes(b["id"] for b in s.answers() if b["kind"] == "token") == b"a c"
+
+
+@test
 def a_saved_trace_is_read_by_the_program():
     with Session() as s:
         path = os.path.abspath("out/a.mp")  # a relative one is in the server's directory
@@ -226,6 +240,12 @@ def the_stepper_steps_through_a_served_model_and_forces_its_layers():
     assert "tiny.sock" in text and "ready" in text and "1 forced" in text and "forced to skip" in text, text
     assert "threshold" not in text, text  # it has none that could be moved
     assert "Once upon a time" in text and "logit lens" in text, text
+
+
+@test
+def the_generate_view_shows_no_flops_where_none_are_known():
+    text = run("show", "generate", shared_socket(), "--size", "120x40", "--keys", ":prompt Hi there")
+    assert "40 tokens, 32 generated" in text and "of dense      -" in text and "nan" not in text, text
 
 
 @test

@@ -62,6 +62,12 @@ int session_send(struct session *s, const char *json, struct err *e)
         answer(s);
         return 0;
     }
+    if (strstr(json, "\"force\",\"layer\":1,") || strstr(json, "\"exit\",\"layers\":2}")) {
+        record_begin(s->record, "error", 0, 0);
+        record_str(s->record, "text", "layer 1 has no experts");
+        answer(s);
+        return 0;
+    }
     if (value) {
         s->offset = strtod(value + 8, NULL);
         if (fabs(s->offset - 0.2) < 1e-9) /* never answers */
@@ -178,6 +184,7 @@ static const struct screen screens[] = {
     {"stepper-sizes",  "120x40", "stepper", "command model fixture\nkeys l j\nshot\nsize 80x24\ncommand theme light", NULL, NULL, 0, 0},
     {"stepper-drafts", "120x40", "stepper", "command model fixture\nkeys l\ncommand exit 3\nshot\ncommand exit 99\nshot\ncommand exit 0\ncommand speculate 4\nkeys s", NULL, NULL, 0, 0},
     {"stepper-option", "80x24",  "stepper", "command model fixture\nkeys l\ncommand option halt.rule=kl \nkeys l\nshot\ncommand option\nkeys l\nshot\ncommand expert 1", NULL, NULL, 0, 0},
+    {"stepper-refused", "80x24", "stepper", "command model fixture\nkeys l j f\nkeys l\nshot\ncommand exit 2\nkeys l\nshot\ncommand exit 3\ncommand exit 2\nkeys l\nshot\nkeys j f\nkeys l", NULL, NULL, 0, 0},
     {"stepper-16",     "80x24",  "stepper", "command model fixture\nkeys l j",       NULL,     "16",    0, 0},
     {"stepper-mono",   "80x24",  "stepper", "command model fixture\nkeys l j",       "ascii",  "never", 0, 0},
     {"stepper-typing", "80x24",  "stepper", "command model fixture\nkeys i C-u\ntype a\\nb \xC3\xA9 \x1b[2J\nshot\nkeys Enter\nshot\nkeys i C-u\ntype too long\nkeys Enter\nshot\nkeys i Esc", NULL, NULL, 0, 0},

@@ -110,7 +110,7 @@ static void answer_text(struct session *s, const char *json)
     record_int(s->record, "tokens", n);
     record_num(s->record, "tok_s", 12.5);
     record_num(s->record, "block_ratio", 0.7);
-    record_num(s->record, "flops_ratio", 0.72);
+    record_num(s->record, "flops_ratio", has_drafts ? 1.25 : 0.72);
     record_bytes(s->record, "text", "x", 1);
     answer(s);
 }

@@ -258,10 +258,55 @@ def a_chat_by_lines_keeps_the_conversation():
 
 
 @test
+def a_chat_has_the_rotary_frequencies_of_its_length():
+    t.run("train", *TINY, "model.rope_scaling=longrope", "model.rope_original=100", "model.max_seq=400",
+          "model.rope_short=" + ",".join("1" * 8), "model.rope_long=" + ",".join("8" * 8), "--run", "long", "--quiet")
+    for more in ([], ["speculate=2", "draft=exit:1"]):
+        for seed in range(60):  # until an answer can be repeated in a file
+            words = ["long", "--chat", "template=chatml", "max_tokens=3", "temperature=1", "logprobs=1", "seed=%d" % seed, *more]
+            first, second = lines(*words, data=b"hi\nand now?\n")
+            if re.fullmatch("[ -~]+", first["text"]):
+                break
+        assert len(first["prompt_ids"]) < 80 and len(second["prompt_ids"]) > 100  # short, then long
+        said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": first["text"]},
+                {"role": "user", "content": "and now?"}]
+        for got, messages in ((first, said[:1]), (second, said)):
+            alone = lines(*words, "--messages", "-", data=json.dumps(messages).encode())[0]
+            for key in "prompt_ids ids logprobs depth prompt_depth flops_ratio".split():
+                assert got[key] == alone[key], (more, key, got, alone)
+
+
+@test
+def drafts_of_a_chat_are_counted_by_answers():
+    words = ["--chat", "template=chatml", "max_tokens=8", "temperature=0", "speculate=3", "draft=exit:2"]
+    got = lines("tiny", *words, data=b"hi\nand now?\nwell\n")
+    for x in got:
+        assert x["accepted"] == x["marks"].count("accepted") and 0 < x["rounds"] <= len(x["ids"]), x
+        assert x["drafted"] <= 3 * x["rounds"], x
+
+
+@test
+def after_a_stop_string_a_chat_goes_on_from_the_answer_that_was_shown():
+    for seed in range(60):  # until an answer begins with a letter and another one
+        words = ["--chat", "template=chatml", "max_tokens=6", "temperature=1", "seed=%d" % seed]
+        whole = lines("tiny", *words, data=b"hi\n")[0]["text"]
+        if re.match(r"([!-~])(?!\1)[!-~]", whole):
+            break
+    first, second = lines("tiny", *words, "--stop", whole[1], data=b"hi\nand now?\n")
+    assert first["stop"] == "stop string" and first["text"] == whole[0], (first, whole)
+    said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": first["text"]},
+            {"role": "user", "content": "and now?"}]
+    asked = lines("tiny", *words, "--messages", "-", data=json.dumps(said).encode())[0]
+    assert second["prompt_ids"] == asked["prompt_ids"], (second["prompt_ids"], asked["prompt_ids"])
+
+
+@test
 def from_a_pipe_every_line_is_a_message():
     said = b"/etc/passwd is a file?\n/reset\n/quit\nhi\n"
     got = lines("tiny", "--chat", "template=chatml", "max_tokens=2", "--quiet", data=said)
     assert len(got) == 4 and run.err == "", (len(got), run.err)
+    other = lines("tiny", "--chat", "template=chatml", "max_tokens=2", "--quiet", data=said.replace(b"\n", b"\r\n"))
+    assert [x["prompt_ids"] for x in other] == [x["prompt_ids"] for x in got]  # as in --batch
     asked = lines("tiny", "--chat", "--prompt", "/etc/passwd is a file?", "template=chatml", "max_tokens=2")[0]
     assert got[0]["ids"] == asked["ids"] and got[0]["prompt_ids"] == asked["prompt_ids"]
     assert all(len(b["prompt_ids"]) > len(a["prompt_ids"]) for a, b in zip(got, got[1:]))
@@ -314,6 +359,18 @@ def terminal(words, columns=80, keys=(), **env):
 
 
 terminal.all = b""
+
+
+@test
+def a_token_that_no_layer_executed_counts_in_the_range():
+    t.run("train", "model.method=mod", "mod.every=1", *TINY, "--run", "bare", "--quiet")
+    for seed in range(60):  # until the last token is not the least deep
+        words = ["bare", "--prompt", "The cat", "capacity=0.4", "max_tokens=16", "seed=%d" % seed]
+        depth = lines(*words)[0]["depth"]
+        if depth[-1] > min(depth) == 0:
+            break
+    text, _ = terminal(words)
+    assert "in this text 0 to %d" % max(depth) in text, (depth, text)
 
 
 @test

@@ -747,6 +747,71 @@ T(a_session_chats_in_the_model_s_template_and_continues_the_conversation)
     session_close(s);
 }
 
+/* Of answers before the last only the first two bytes are written. */
+T(a_conversation_goes_on_from_an_answer_that_was_made_again)
+{
+    static const char text[] =
+        "{% for m in messages %}{{ m.role }}:{{ m.content[:2] if m.role == 'assistant' and not "
+        "loop.last else m.content }};{% endfor %}{% if add_generation_prompt %}assistant:{% endif "
+        "%}";
+    static const char want[] = "user:hi;assistant:AB;user:so;assistant:";
+    char path[600], json[200];
+    struct err e = {0};
+    context = "200";
+    const char *dir = make_model("edp");
+    context = "48";
+    snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
+    t_ok(fs_write_file(path, text, sizeof text - 1, &e), &e);
+    struct session *s = start(dir);
+    struct made a = make_text(s, "{\"do\":\"chat\",\"text\":\"hi\",\"max_tokens\":4}", 0);
+    snprintf(json, sizeof json,
+             "{\"do\":\"generate\",\"keep\":%d,\"ids\":[65,66,67],\"max_tokens\":0}",
+             (int)a.prompt);
+    make_text(s, json, 0);
+    struct made b = make_text(s, "{\"do\":\"chat\",\"text\":\"so\",\"max_tokens\":2}", 0);
+    t_eq((size_t)b.prompt, sizeof want - 1);
+    for (size_t i = 0; i < sizeof want - 1; i++)
+        t_eq(b.id[i], want[i]);
+    /* what is changed before the last answer is in no message: the text goes on as it is */
+    struct made c =
+        make_text(s, "{\"do\":\"generate\",\"keep\":5,\"ids\":[72,73,74],\"max_tokens\":0}", 0);
+    struct made d = make_text(s, "{\"do\":\"chat\",\"text\":\"no\",\"max_tokens\":2}", 0);
+    t_true((size_t)d.prompt > c.tokens);
+    t_true(memcmp(c.id, d.id, c.tokens * sizeof *c.id) == 0);
+    session_close(s);
+}
+
+/* A vocabulary that puts a space before every text, as SentencePiece does. */
+T(text_in_place_of_a_token_has_no_space_of_its_own)
+{
+    static const char text[] =
+        "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"\xe2\x96\x81\":0,\"a\":1,\"b\":2,"
+        "\"\xe2\x96\x81"
+        "a\":3,\"\xe2\x96\x81"
+        "b\":4},\"merges\":[\"\xe2\x96\x81 a\","
+        "\"\xe2\x96\x81 b\"]},\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":["
+        "{\"type\":\"Prepend\",\"prepend\":\"\xe2\x96\x81\"},{\"type\":\"Replace\",\"pattern\":"
+        "{\"String\":\" \"},\"content\":\"\xe2\x96\x81\"}]},\"decoder\":{\"type\":\"Sequence\","
+        "\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"\xe2\x96\x81\"},"
+        "\"content\":\" \"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" \","
+        "\"start\":1,\"stop\":0}]}}";
+    char path[600];
+    struct err e = {0};
+    const char *dir = make_model("edp");
+    snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    t_ok(fs_write_file(path, text, sizeof text - 1, &e), &e);
+    struct session *s = start(dir);
+    struct made a = make_text(s, "{\"do\":\"generate\",\"text\":\"a b a\",\"max_tokens\":0}", 0);
+    t_eq(a.tokens, 3);
+    struct made b =
+        make_text(s, "{\"do\":\"generate\",\"keep\":1,\"text\":\" b\",\"max_tokens\":0}", 0);
+    t_eq(b.tokens, 2); /* the token in its own place */
+    t_true(memcmp(a.id, b.id, 2 * sizeof *a.id) == 0);
+    b = make_text(s, "{\"do\":\"generate\",\"keep\":1,\"text\":\"  b\",\"max_tokens\":0}", 0);
+    t_eq(b.tokens, 3);
+    session_close(s);
+}
+
 /* ---- two models ---- */
 
 /* Two models of one tokenizer, with other weights and another method. */

@@ -337,6 +337,8 @@ def a_long_log_comes_as_its_extremes_and_then_whole():
         l.put("metric", i, loss=loss, tokens=8 * i, **({"val_loss": 4.0 - i / n} if i % 500 == 0 else {}))
     l.put("system", n - 1, cpu=0.25, gpus=[])
     l.put("system", n, cpu=0.5, gpus=[{"name": "a GPU"}])
+    for i in (n - 1, n):
+        l.put("ranks", i, steps=5, host=["a", "b"], step_ms=[1.0 * i, 2.0], wait_ms=[0.5, 0.0], bytes=[64.0, 64.0])
     l.put("event", n, name="note", text="kept", level=1)
     a = Agent(os.path.abspath("runs"))
     a.ask(do="list")
@@ -360,6 +362,7 @@ def a_long_log_comes_as_its_extremes_and_then_whole():
     events = [b["name"] for b in got if b["kind"] == "event"]
     assert got[0]["kind"] == "head" and events == ["note", "host_summary"], (got[0], events)
     assert [(b["step"], b["cpu"]) for b in got if b["kind"] == "system"] == [(n, 0.5)], "the newest"
+    assert [b["step_ms"][0] for b in got if b["kind"] == "ranks"] == [n], "the newest"
     l.put("metric", n + 1, loss=1.0, tokens=5)
     assert [b["step"] for b in bodies(a.until("log"))] == [n + 1]
     os.kill(a.p.pid, signal.SIGSTOP)  # it falls behind a fast run
@@ -372,6 +375,22 @@ def a_long_log_comes_as_its_extremes_and_then_whole():
     assert len(got) < 300 and n + 2 <= got[0]["step"], (len(got), got[0])
     l.put("metric", n + 2002, loss=1.0)
     assert [b["step"] for b in bodies(a.until("log"))] == [n + 2002]
+    a.close()
+
+
+@test
+def a_long_log_of_many_metrics_comes_with_all_of_them():
+    l, names = Log("many/p/log.mp"), ["task_%d" % i for i in range(300)]
+    l.put("head", 0, run="x", run_id="ab", method="edp", layers=2, steps=99)
+    for i in range(1, 100):
+        l.put("metric", i, **{name: 1.0 * i * k for k, name in enumerate(names)})
+    a = Agent(os.path.abspath("many"))
+    a.ask(do="list")
+    a.until("listed")
+    a.ask(do="follow", run="p")
+    points = [b for b in bodies(whole_log(a)) if b["kind"] == "metric"]
+    for k, name in enumerate(names):
+        assert [b[name] for b in points if name in b][-1] == 99.0 * k, name
     a.close()
 
 

@@ -195,6 +195,32 @@ static const struct {
      "True True True True True"},
     {"{% if false %}a{% elif false %}b{% elif true %}c{% else %}d{% endif %}",
      "c"},
+    {"{% set x %}{% endset %}[{{ x }}]{% set x %}{% if false %}a{% endif %}{% endset %}{{ x"
+     " | length }}",
+     "[]0"},
+    /* what filters give without making a list: a generator of Python */
+    {"{% set g = m | selectattr('n', 'equalto', 'none') %}{{ 'yes' if g else 'no' }} {{ g =="
+     " [] }} {{ g is sequence }} {{ g is iterable }} {{ g[0] is defined }} {{ g | list | leng"
+     "th }}",
+     "yes False False True False 0"},
+    {"{% set g = m | map(attribute='n') %}{% for x in g %}{{ x }}{{ loop.length }};{% endfor "
+     "%}{% for x in g %}{{ x }}{% else %}none{% endfor %}",
+     "one3;two3;ten3;none"},
+    {"{% set g = l | reverse %}{{ g | first }}{{ g | first }}{{ g | join }}{{ g | first is de"
+     "fined }} {{ l | reverse | reverse | length }}",
+     "zyxFalse 3"},
+    {"{{ [{'a': {'b': 'x'}}] | map(attribute='a.b') | join }} {{ [['p', 'q']] | map(attribute"
+     "='1') | join }} {{ [{'a': {'b': 1}}] | selectattr('a.b', 'eq', 1) | list | length }}",
+     "x q 1"},
+    {"{% for x in l %}{% if x == 'y' %}{% break %}{% endif %}{{ x }}{% else %}none{% endfor %"
+     "} {% for x in l %}{% break %}{% else %}none{% endfor %} {% for x in l %}{% continue %}{"
+     "% else %}none{% endfor %}",
+     "x none none"},
+    {"{% set x = 1 %}{% generation %}{% set x = 2 %}{{ x }}{% endgeneration %}{{ x }}",
+     "21"},
+    {"{% for x in [1] %}{{ loop.depth }}{{ loop.depth0 }}{% endfor %} {{ 'yes' if strftime_no"
+     "w else 'no' }}",
+     "10 yes"},
     // clang-format on
 };
 
@@ -296,6 +322,13 @@ T(what_templates_cannot_do_is_refused_with_line_and_name)
         {"{{ m | selectattr('n', 1) }}", "argument of \"selectattr\""},
         {"{{ m | selectattr('n', 'prime') }}", "unsupported test \"prime\""},
         {"{{ l | map(1) }}", "argument of \"map\""},
+        {"{{ l | reverse | length }}", "argument of \"length\""},
+        {"{{ l | reverse | last }}", "argument of \"last\""},
+        {"{{ l | reverse | tojson }}", "argument of \"tojson\""},
+        {"{{ (l | reverse)[1:] }}", "unsupported slice"},
+        {"{{ (l | reverse) + l }}", "unsupported operands of an operator"},
+        {"{{ m | map(attribute='n.q.r') | list }}", "\"r\" of an undefined value"},
+        {"{% set f = range %}{{ f(1) }}", "unsupported function \"f\""},
         {"{{ l | map('frob') }}", "unsupported filter \"frob\""},
         {"{{ none | length }}", "none is not a list"},
         {"{{ true | list }}", "a boolean is not a list"},

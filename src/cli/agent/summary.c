@@ -10,9 +10,10 @@
 #include "base/mem.h"
 #include "io/record.h"
 #include "io/runlog.h"
+#include "io/runview.h"
 
 enum {
-    KEYS_MAX = 64,
+    KEYS_MAX = RUNVIEW_METRICS, /* the other end shows no more */
     FIRST_KEYS = 10, /* of a record, which its writer put first: these are drawn at once */
     STRETCHES = 64,  /* of those; the others have a quarter */
     LAST_MAX = 40,   /* events, evaluations */
@@ -28,9 +29,10 @@ struct point {
  * as the current value. */
 struct key {
     char name[64];
-    struct point low[STRETCHES], high[STRETCHES], first, last;
+    struct point first, last, *high; /* low, high: (most) */
     uint64_t stride, base;
     int stretches, most;
+    struct point low[];
 };
 struct keys {
     struct key *v[KEYS_MAX];
@@ -44,7 +46,7 @@ struct body {
 struct logsum {
     struct keys whole, detail; /* the steps of the range are in `detail` only */
     int64_t from, to;
-    struct body head, layer, end, system, last[LAST_MAX];
+    struct body head, layer, end, system, ranks, last[LAST_MAX];
     size_t lasts;
     uint64_t records;
     int is_out_of_memory;
@@ -87,14 +89,18 @@ static struct key *key_of(struct keys *keys, const char *name, size_t n, uint64_
             return keys->v[at];
         }
     }
-    struct key *k = keys->n < KEYS_MAX && n < sizeof k->name ? mem_alloc(1, sizeof *k) : NULL;
+    int most = keys->n < FIRST_KEYS ? STRETCHES : STRETCHES / 4;
+    struct key *k = NULL;
+    if (keys->n < KEYS_MAX && n < sizeof k->name)
+        k = mem_alloc(1, sizeof *k + 2 * (size_t)most * sizeof k->low[0]);
     if (!k)
         return NULL;
+    k->high = k->low + most;
     memcpy(k->name, name, n);
     k->stride = 1;
     k->base = base;
     k->first.value = (double)NAN;
-    k->most = keys->n < FIRST_KEYS ? STRETCHES : STRETCHES / 4;
+    k->most = most;
     keys->v[keys->n++] = k;
     return k;
 }
@@ -162,6 +168,8 @@ static void take(struct logsum *s, struct value body)
         keep(s, &s->end, body);
     else if (value_is(kind, "system") && n <= BODY_MAX)
         keep(s, &s->system, body);
+    else if (value_is(kind, "ranks"))
+        keep(s, &s->ranks, body);
     else if ((value_is(kind, "event") || value_is(kind, "eval")) && n <= BODY_MAX)
         keep(s, &s->last[s->lasts++ % LAST_MAX], body);
     s->records++;
@@ -220,7 +228,7 @@ static size_t list_points(const struct keys *keys, struct item *to)
 
 static size_t list_items(const struct logsum *s, struct item *to)
 {
-    const struct body *single[] = {&s->head, &s->layer, &s->end, &s->system};
+    const struct body *single[] = {&s->head, &s->layer, &s->end, &s->system, &s->ranks};
     size_t n = list_points(&s->whole, to);
     n += list_points(&s->detail, to + n);
     for (size_t i = 0; i < DS_LEN(single); i++)
@@ -287,7 +295,7 @@ void logsum_free(struct logsum *s)
 {
     if (!s)
         return;
-    struct body *single[] = {&s->head, &s->layer, &s->end, &s->system};
+    struct body *single[] = {&s->head, &s->layer, &s->end, &s->system, &s->ranks};
     for (int i = 0; i < s->whole.n; i++)
         mem_free(s->whole.v[i]);
     for (int i = 0; i < s->detail.n; i++)

@@ -61,6 +61,8 @@ static int read_line(struct lines *in, struct str *line, enum line *what, struct
         if (line->failed || line->len > LINE_MAX_BYTES)
             return err_set(e, DS_ERANGE, "standard input: line too long, must be at most %d bytes",
                            (int)LINE_MAX_BYTES);
+        if (hit && line->len > 0 && line->p[line->len - 1] == '\r')
+            line->p[--line->len] = '\0';
         if (hit || in->is_end) {
             *what = hit || line->len > 0 ? LINE_READ : LINE_END;
             return 0;
@@ -78,6 +80,7 @@ struct talk {
     struct gen_chat *gen;
     struct gen_show show;
     struct subject *s;
+    int is_cut;         /* the cache has more than the last answer: the stop string that ended it */
     int is_interactive; /* standard input is a terminal */
 };
 
@@ -91,7 +94,7 @@ static int answer(struct talk *t, const struct str *line, struct err *e)
     int rc = chat_add(t->m, CHAT_USER, str_text(line), line->len, e);
     if (rc == 0)
         rc = chat_continues(t->chat, t->m, t->known, e);
-    if (rc == 0 && t->known > 0) { /* the template has changed earlier turns */
+    if (rc >= 0 && t->known > 0 && (rc == 0 || t->is_cut)) { /* earlier turns have changed */
         gen_chat_reset(t->gen);
         t->known = 0;
     }
@@ -111,6 +114,7 @@ static int answer(struct talk *t, const struct str *line, struct err *e)
     if (rc < 0)
         return rc;
     t->known = t->m->n;
+    t->is_cut = r->stop == GEN_STOP_TEXT;
     t->show.result = r;
     rc = t->show.json || t->show.depths ? gen_show_watch(&t->show).done(&t->show, 0, r) : 0;
     t->show.is_done[0] = 0;

@@ -1,4 +1,5 @@
 /* Shows generated text on a terminal, in a pipe and as JSON. */
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -68,6 +69,7 @@ int gen_show_init(struct gen_show *w, const struct cli_args *a, struct subject *
                            .stream = cli_flag(a, "stream"),
                            .quiet = cli_flag(a, "quiet"),
                            .depths = cli_value(a, "show") != NULL,
+                           .least = INT_MAX,
                            .ends_line = 1,
                            .e = e};
     w->echo = !w->json && (o->echo > 0 || (o->echo < 0 && !is_chat));
@@ -354,7 +356,7 @@ static int on_token(void *ctx, size_t k, const struct gen_result *r, size_t at)
     struct gen_show *w = ctx;
     if (at < r->n_prompt)
         return 0;
-    w->least = w->least == 0 || r->depth[at] < w->least ? r->depth[at] : w->least;
+    w->least = r->depth[at] < w->least ? r->depth[at] : w->least;
     w->most = r->depth[at] > w->most ? r->depth[at] : w->most;
     if (!w->json || !w->stream)
         return 0;

@@ -257,6 +257,14 @@ static struct jinja_value do_tojson(struct run *r, struct jinja_value v, struct 
 
 /* ---- lists and mappings ---- */
 
+static struct jinja_value once(struct run *r, int is_once)
+{
+    struct jinja_value list = jinja_list_new(r->j);
+    if (list.kind == JINJA_LIST)
+        list.list->is_once = is_once;
+    return list;
+}
+
 static struct jinja_value do_get(struct run *r, struct jinja_value v, struct args *a)
 {
     struct jinja_value key = argument(a, 0, ""), other = a->n > 1 ? a->v[1] : NONE;
@@ -308,6 +316,8 @@ static struct jinja_value do_length(struct run *r, struct jinja_value v, struct 
     (void)a;
     if (v.kind == JINJA_TEXT)
         return INT((int64_t)text_length(v.s));
+    if (v.kind == JINJA_LIST && v.list->is_once)
+        return wrong(r, "length");
     struct jinja_list *l = value_items(r, v);
     return l ? INT((int64_t)l->n) : UNDEFINED;
 }
@@ -321,22 +331,30 @@ static struct jinja_value do_list(struct run *r, struct jinja_value v, struct ar
 
 static struct jinja_value do_first(struct run *r, struct jinja_value v, struct args *a)
 {
-    struct jinja_list *l = value_items(r, v);
+    int is_once = v.kind == JINJA_LIST && v.list->is_once;
+    struct jinja_list *l = is_once ? v.list : value_items(r, v);
     (void)a;
-    return l && l->n > 0 ? l->v[0] : UNDEFINED;
+    if (!l || l->n == 0)
+        return UNDEFINED;
+    if (is_once)
+        *l = (struct jinja_list){l->v + 1, l->n - 1, l->cap - 1, 1};
+    return is_once ? l->v[-1] : l->v[0];
 }
 
 static struct jinja_value do_last(struct run *r, struct jinja_value v, struct args *a)
 {
     struct jinja_list *l = value_items(r, v);
     (void)a;
+    if (v.kind == JINJA_LIST && v.list->is_once)
+        return wrong(r, "last");
     return l && l->n > 0 ? l->v[l->n - 1] : UNDEFINED;
 }
 
 static struct jinja_value do_reverse(struct run *r, struct jinja_value v, struct args *a)
 {
-    struct jinja_list *l = v.kind == JINJA_LIST ? v.list : NULL;
-    struct jinja_value list = jinja_list_new(r->j);
+    int is_once = v.kind == JINJA_LIST && !v.list->is_once;
+    struct jinja_list *l = v.kind == JINJA_LIST ? value_items(r, v) : NULL;
+    struct jinja_value list = once(r, is_once);
     (void)a;
     if (!l)
         return wrong(r, "reverse");
@@ -345,10 +363,27 @@ static struct jinja_value do_reverse(struct run *r, struct jinja_value v, struct
     return list;
 }
 
+/* The value at a path "a.b.0". */
+static struct jinja_value at_path(struct run *r, struct jinja_value v, struct jinja_text path)
+{
+    for (size_t from = 0, to; from <= path.n && r->rc == 0; from = to + 1) {
+        to = text_find(path, text_from("."), from);
+        to = to > path.n ? path.n : to;
+        struct jinja_value part = TEXT(text_part(path, from, to - from)), i = part;
+        size_t digits = 0;
+        while (digits < part.s.n && part.s.p[digits] >= '0' && part.s.p[digits] <= '9')
+            digits++;
+        if (digits > 0 && digits == part.s.n)
+            i = do_int(r, part, NULL);
+        v = value_index(r, v, i);
+    }
+    return v;
+}
+
 /* The items whose attribute passes a test: that it is true, or a named one. */
 static struct jinja_value chosen(struct run *r, struct jinja_value v, struct args *a, int want)
 {
-    struct jinja_value list = jinja_list_new(r->j), name = argument(a, 0, "");
+    struct jinja_value list = once(r, 1), name = argument(a, 0, "");
     struct jinja_value by = argument(a, 1, "");
     struct jinja_list *l = value_truth(v) ? value_items(r, v) : NULL; /* none is empty here */
     struct args more = {.n = a->n > 2};
@@ -356,7 +391,7 @@ static struct jinja_value chosen(struct run *r, struct jinja_value v, struct arg
         return wrong(r, "selectattr");
     more.v[0] = a->n > 2 ? a->v[2] : UNDEFINED;
     for (size_t i = 0; l && i < l->n && r->rc == 0; i++) {
-        struct jinja_value x = value_attribute(r, l->v[i], name.s);
+        struct jinja_value x = at_path(r, l->v[i], name.s);
         if ((a->n > 1 ? call_test(r, by.s, x, &more) : value_truth(x)) == want)
             jinja_append(r->j, list, l->v[i]);
     }
@@ -375,14 +410,14 @@ static struct jinja_value do_rejectattr(struct run *r, struct jinja_value v, str
 
 static struct jinja_value do_map(struct run *r, struct jinja_value v, struct args *a)
 {
-    struct jinja_value list = jinja_list_new(r->j), name = argument(a, JINJA_ARGS, "attribute");
+    struct jinja_value list = once(r, 1), name = argument(a, JINJA_ARGS, "attribute");
     struct jinja_list *l = value_truth(v) ? value_items(r, v) : NULL;
     if (name.kind != JINJA_TEXT && (a->n != 1 || a->v[0].kind != JINJA_TEXT))
         return wrong(r, "map");
     for (size_t i = 0; l && i < l->n && r->rc == 0; i++) {
         struct args none = {.n = 0};
         jinja_append(r->j, list,
-                     name.kind == JINJA_TEXT ? value_attribute(r, l->v[i], name.s)
+                     name.kind == JINJA_TEXT ? at_path(r, l->v[i], name.s)
                                              : call_filter(r, a->v[0].s, l->v[i], &none));
     }
     return list;
@@ -641,6 +676,7 @@ int call_test(struct run *r, struct jinja_text name, struct jinja_value v, struc
     struct jinja_value x = a->n > 0 ? a->v[0] : UNDEFINED;
     enum jinja_kind k = v.kind;
     int is_list = k == JINJA_TEXT || k == JINJA_LIST || k == JINJA_DICT || k == JINJA_UNDEFINED;
+    int is_once = k == JINJA_LIST && v.list->is_once;
     const struct {
         const char *name;
         int is;
@@ -651,7 +687,7 @@ int call_test(struct run *r, struct jinja_text name, struct jinja_value v, struc
         {"string", k == JINJA_TEXT},
         {"mapping", k == JINJA_DICT && !v.dict->is_namespace},
         {"iterable", is_list},
-        {"sequence", is_list},
+        {"sequence", is_list && !is_once},
         {"number", k == JINJA_INT || k == JINJA_BOOL},
         {"integer", k == JINJA_INT},
         {"boolean", k == JINJA_BOOL},

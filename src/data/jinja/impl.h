@@ -95,7 +95,7 @@ void dict_set(struct jinja *j, struct jinja_dict *d, struct jinja_text key, stru
 
 /* ---- a run ---- */
 
-struct jinja_macro {
+struct jinja_macro { /* the value of a built-in function has none */
     const struct node *node;
     struct jinja_dict *scope; /* in which it was defined */
 };
@@ -122,7 +122,7 @@ struct jinja_text value_text(struct run *r, struct jinja_value v); /* as `~` and
 /* The text written to `out`, each byte with its origin in `from`. */
 struct jinja_value text_of_strings(struct run *r, const struct str *out, const struct str *from);
 struct jinja_value value_json(struct run *r, struct jinja_value v); /* json.c */
-/* What `for` goes through. */
+/* What `for` goes through; this uses up a list that is only there once. */
 struct jinja_list *value_items(struct run *r, struct jinja_value v);
 struct jinja_value value_attribute(struct run *r, struct jinja_value v, struct jinja_text name);
 struct jinja_value value_index(struct run *r, struct jinja_value v, struct jinja_value at);

@@ -48,6 +48,7 @@ struct jinja_value {
 struct jinja_list {
     struct jinja_value *v;
     size_t n, cap;
+    int is_once; /* a generator of Python: true though empty, without length, empty after use */
 };
 struct jinja_dict {
     struct jinja_pair {

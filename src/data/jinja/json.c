@@ -62,7 +62,7 @@ static void put_value(struct writing *w, struct jinja_value v, int depth)
     case JINJA_TEXT: put_text(w, v.s); return;
     default: break;
     }
-    if (!is_list && (v.kind != JINJA_DICT || v.dict->is_namespace)) {
+    if (is_list ? v.list->is_once : v.kind != JINJA_DICT || v.dict->is_namespace) {
         run_fail(w->r, "unsupported operand or argument of \"tojson\"");
         return;
     }

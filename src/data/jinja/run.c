@@ -45,7 +45,7 @@ int value_truth(struct jinja_value v)
     case JINJA_BOOL:
     case JINJA_INT: return v.i != 0;
     case JINJA_TEXT: return v.s.n > 0;
-    case JINJA_LIST: return v.list->n > 0;
+    case JINJA_LIST: return v.list->n > 0 || v.list->is_once;
     case JINJA_DICT: return v.dict->is_namespace || v.dict->n > 0;
     case JINJA_MACRO: return 1;
     default: return 0;
@@ -88,8 +88,8 @@ int value_equal(struct run *r, struct jinja_value a, struct jinja_value b)
     else if (a.kind == JINJA_MACRO)
         same = a.macro == b.macro;
     else if (a.kind == JINJA_LIST) {
-        same = a.list->n == b.list->n;
-        for (size_t i = 0; same && i < a.list->n; i++)
+        same = a.list == b.list || (a.list->n == b.list->n && !a.list->is_once && !b.list->is_once);
+        for (size_t i = 0; same && a.list != b.list && i < a.list->n; i++)
             same = value_equal(r, a.list->v[i], b.list->v[i]);
     } else
         same = 1;
@@ -134,7 +134,8 @@ struct jinja_text value_text(struct run *r, struct jinja_value v)
 
 struct jinja_list *value_items(struct run *r, struct jinja_value v)
 {
-    struct jinja_value list = v.kind == JINJA_LIST ? v : jinja_list_new(r->j);
+    int is_list = v.kind == JINJA_LIST && !v.list->is_once;
+    struct jinja_value list = is_list ? v : jinja_list_new(r->j);
     static const char *const name[] = {[JINJA_NONE] = "none",
                                        [JINJA_BOOL] = "a boolean",
                                        [JINJA_INT] = "an integer",
@@ -145,6 +146,11 @@ struct jinja_list *value_items(struct run *r, struct jinja_value v)
         jinja_append(r->j, list, TEXT(v.dict->v[i].key));
     if (v.kind < DS_LEN(name) && name[v.kind])
         run_fail(r, "%s is not a list", name[v.kind]);
+    if (v.kind == JINJA_LIST && !is_list && list.kind == JINJA_LIST) {
+        *list.list = *v.list;
+        *v.list = (struct jinja_list){.is_once = 1};
+        list.list->is_once = 0;
+    }
     return list.kind == JINJA_LIST ? list.list : NULL;
 }
 
@@ -165,7 +171,7 @@ struct jinja_value value_index(struct run *r, struct jinja_value v, struct jinja
         return value_attribute(r, v, at.s);
     if (v.kind == JINJA_UNDEFINED)
         return run_fail(r, "an item of an undefined value");
-    if (!is_number(at) || (v.kind != JINJA_LIST && v.kind != JINJA_TEXT))
+    if (!is_number(at) || (v.kind == JINJA_LIST ? v.list->is_once : v.kind != JINJA_TEXT))
         return UNDEFINED;
     i += i < 0 ? (int64_t)(v.kind == JINJA_LIST ? v.list->n : text_length(v.s)) : 0;
     if (i < 0)
@@ -199,7 +205,7 @@ static struct jinja_value slice(struct run *r, struct jinja_dict *scope, const s
 {
     struct jinja_value v = eval(r, scope, n->a), step = n->d ? eval(r, scope, n->d) : NONE;
     int64_t by = step.kind == JINJA_NONE ? 1 : step.i;
-    if (r->rc < 0 || (v.kind != JINJA_LIST && v.kind != JINJA_TEXT) ||
+    if (r->rc < 0 || (v.kind == JINJA_LIST ? v.list->is_once : v.kind != JINJA_TEXT) ||
         (step.kind != JINJA_NONE && !is_number(step)) || by == 0)
         return run_fail(r, "unsupported slice");
     int64_t len = (int64_t)(v.kind == JINJA_LIST ? v.list->n : text_length(v.s));
@@ -231,7 +237,8 @@ static struct jinja_value arithmetic(struct run *r, int op, struct jinja_value a
     }
     if (op == '+' && a.kind == JINJA_TEXT && b.kind == JINJA_TEXT)
         return TEXT(text_join(r->j, a.s, b.s));
-    if (op == '+' && a.kind == JINJA_LIST && b.kind == JINJA_LIST) {
+    if (op == '+' && a.kind == JINJA_LIST && b.kind == JINJA_LIST && !a.list->is_once &&
+        !b.list->is_once) {
         struct jinja_value list = jinja_list_new(r->j);
         for (size_t i = 0; i < a.list->n + b.list->n; i++)
             jinja_append(r->j, list, i < a.list->n ? a.list->v[i] : b.list->v[i - a.list->n]);
@@ -387,9 +394,9 @@ static struct jinja_value call(struct run *r, struct jinja_dict *scope, const st
         return UNDEFINED;
     if (n->a->kind == NODE_ATTR)
         return call_method(r, n->a->s, f, &a);
-    if (f.kind == JINJA_MACRO)
+    if (f.kind == JINJA_MACRO && f.macro)
         return call_macro(r, f.macro, &a);
-    if (n->a->kind != NODE_NAME || f.kind != JINJA_UNDEFINED)
+    if (n->a->kind != NODE_NAME || (f.kind != JINJA_UNDEFINED && f.kind != JINJA_MACRO))
         return run_fail(r, "unsupported call");
     v = call_function(r, n->a->s, &a, &found);
     return found ? v
@@ -405,8 +412,6 @@ static struct jinja_value test(struct run *r, struct jinja_dict *scope, const st
     if (r->rc < 0)
         return UNDEFINED;
     r->at = n;
-    if (self.kind == JINJA_UNDEFINED && n->a->kind == NODE_NAME && call_is_function(n->a->s))
-        self = (struct jinja_value){.kind = JINJA_MACRO};
     return BOOL(call_test(r, n->s, self, &a) != n->op);
 }
 
@@ -439,7 +444,11 @@ static struct jinja_value eval_kind(struct run *r, struct jinja_dict *scope, con
     struct jinja_value a, b;
     switch (n->kind) {
     case NODE_CONST: return n->value;
-    case NODE_NAME: return look_up(scope, n->s);
+    case NODE_NAME:
+        a = look_up(scope, n->s);
+        return a.kind == JINJA_UNDEFINED && call_is_function(n->s)
+                   ? (struct jinja_value){.kind = JINJA_MACRO}
+                   : a;
     case NODE_LIST:
     case NODE_DICT: return collection(r, scope, n);
     case NODE_ATTR:
@@ -511,6 +520,8 @@ static struct jinja_value loop_value(struct run *r, const struct jinja_list *l, 
     jinja_put(r->j, v, "first", BOOL(at == 0));
     jinja_put(r->j, v, "last", BOOL(at == n - 1));
     jinja_put(r->j, v, "length", INT(n));
+    jinja_put(r->j, v, "depth", INT(1)); /* more only in a recursive loop */
+    jinja_put(r->j, v, "depth0", INT(0));
     jinja_put(r->j, v, "previtem", at > 0 ? l->v[i - 1] : UNDEFINED);
     jinja_put(r->j, v, "nextitem", at < n - 1 ? l->v[i + 1] : UNDEFINED);
     return v;
@@ -552,7 +563,7 @@ static void loop(struct run *r, struct jinja_dict *scope, const struct node *n)
     struct jinja_value source = eval(r, scope, n->a);
     struct jinja_list *all = r->rc == 0 ? value_items(r, source) : NULL;
     struct jinja_dict *inner = NULL;
-    int flow = 0;
+    int flow = 0, is_through = 0; /* jinja2: a turn that break or continue ends does not count */
     if (all && n->d)
         all = kept(r, scope, n, all);
     for (size_t i = 0; all && i < all->n && r->rc == 0 && flow != NODE_BREAK; i++) {
@@ -562,20 +573,21 @@ static void loop(struct run *r, struct jinja_dict *scope, const struct node *n)
         bind(r, inner, n->names, all->v[i]);
         exec(r, inner, n->b);
         flow = r->flow;
+        is_through |= flow == 0;
         r->flow = 0;
     }
-    if (all && all->n == 0 && n->c && (inner = scope_new(r, scope)) != NULL)
+    if (all && !is_through && r->rc == 0 && n->c && (inner = scope_new(r, scope)) != NULL)
         exec(r, inner, n->c);
 }
 
 static void assign(struct run *r, struct jinja_dict *scope, const struct node *n)
 {
     struct jinja_value v, space;
-    if (n->c) {
+    if (n->b) {
+        v = eval(r, scope, n->b);
+    } else { /* an empty body is no nodes */
         struct jinja_dict *inner = scope_new(r, scope);
         v = inner ? capture(r, inner, n->c) : UNDEFINED;
-    } else {
-        v = eval(r, scope, n->b);
     }
     if (r->rc < 0)
         return;
@@ -617,7 +629,10 @@ static void exec_one(struct run *r, struct jinja_dict *scope, const struct node 
     case NODE_FOR: loop(r, scope, n); break;
     case NODE_SET: assign(r, scope, n); break;
     case NODE_MACRO: define(r, scope, n); break;
-    case NODE_BLOCK: exec(r, scope, n->b); break;
+    case NODE_BLOCK:
+        if ((scope = scope_new(r, scope)) != NULL)
+            exec(r, scope, n->b);
+        break;
     default: /* break, continue */ r->flow = (int)n->kind;
     }
 }

@@ -174,12 +174,20 @@ def signals_of(calls: Sequence[Call], run: Any) -> Dict[str, Any]:
     return {name: torch.stack(cells[name]) for name in SIGNALS}
 
 
-def encode(tokenizer: Any, text: str) -> List[int]:
-    """Ids by a Hugging Face tokenizer, tiktoken, a `tokenizers.Tokenizer`, a function text -> ids, or (encode, decode)."""
+def encode(tokenizer: Any, text: str, is_whole: bool = True) -> List[int]:
+    """Ids by a Hugging Face tokenizer, tiktoken, a `tokenizers.Tokenizer`, a function text -> ids, or (encode, decode).
+
+    Not is_whole: of a text that continues one, without the tokens that a tokenizer puts around every text.
+    """
     if isinstance(tokenizer, tuple):
         tokenizer = tokenizer[0]
     f = getattr(tokenizer, "encode", None) or tokenizer
-    ids = f(text)
+    try:
+        ids = f(text) if is_whole else f(text, add_special_tokens=False)
+    except TypeError:
+        if is_whole:
+            raise
+        ids = f(text)  # one that adds none
     ids = getattr(ids, "ids", ids)
     return [int(i) for i in (ids.tolist() if hasattr(ids, "tolist") else ids)]
 

@@ -222,10 +222,13 @@ class Session:
             ids.append(x)
         return ids
 
-    def _encode(self, text: str) -> List[int]:
-        if self.server.tokenizer is None:
+    def _encode(self, text: str, is_whole: bool = True) -> List[int]:
+        tokenizer, pieces = self.server.tokenizer, self.server.prober.pieces
+        if tokenizer is None:
             raise Refused('this server has no tokenizer; send "ids"')
-        ids = encode(self.server.tokenizer, text)
+        ids = encode(tokenizer, text, is_whole)
+        if not is_whole and len(text) > 1 and text[0] == " " and b"".join(map(pieces, ids)) == b" " + text.encode():
+            ids = encode(tokenizer, text[1:], is_whole)  # the vocabulary puts a space before every text
         if not ids:
             raise Refused("empty text")
         return ids
@@ -258,6 +261,8 @@ class Session:
             if not isinstance(v, (int, float)) or isinstance(v, bool) or not low <= v <= high or (key == "top_p" and v == 0):
                 raise Refused("%s: temperature must be 0 to 100, top_p above 0 and at most 1, top_k and seed 0 or more" % what)
             got[key] = v
+        if q.get("speculate"):
+            raise Refused("%s: drafts are unsupported by a served PyTorch model" % what)
         return got
 
     def _draw(self, sampling: Dict[str, float], top: int = 0) -> Tuple[int, float, List[Tuple[int, float]]]:
@@ -319,7 +324,7 @@ class Session:
         if isinstance(given, list):
             prompt = prompt + self._ids(given, "generate")
         elif isinstance(text, str) and text:
-            prompt = prompt + self._encode(text)
+            prompt = prompt + self._encode(text, keep == 0)
         if not prompt:
             raise Refused("empty text")
         self._set(self._fit(prompt))

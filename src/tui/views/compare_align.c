@@ -137,10 +137,8 @@ int compare_align(struct compare_match *m, const struct probe *a, const struct p
     if (rc == 0)
         rc = bytes_of(&y, b);
     if (rc == 0 && is_exact(a, b)) {
-        m->bytes = x.n;
         rc = one_to_one(m, a->tokens);
     } else if (rc == 0 && find_begin(&x, &y, &i, &j, &same)) {
-        m->bytes = same;
         rc = cut(m, &x, i, &y, j);
         if (rc == 0)
             snprintf(why, size, "the texts are empty");
@@ -293,10 +291,23 @@ static void add_costs(struct compare_total *x, const struct probe *p, int side)
     x->flops[side] = p->flops_dense > 0 ? flops / p->flops_dense / p->tokens : (double)NAN;
 }
 
+/* Of the group, without a space that one side puts before the text. */
+static size_t bytes_of_group(const struct compare_group *g, const struct probe *a,
+                             const struct probe *b)
+{
+    size_t n[2] = {0};
+    for (int k = 0; k < g->n[0]; k++)
+        n[0] += a->piece_len[g->first[0] + k];
+    for (int k = 0; k < g->n[1]; k++)
+        n[1] += b->piece_len[g->first[1] + k];
+    return n[0] < n[1] ? n[0] : n[1];
+}
+
 struct compare_total compare_total(const struct compare_match *m, const struct probe *a,
                                    const struct probe *b)
 {
     struct compare_total x = {0};
+    size_t bytes = 0;
     int counted = 0, known = 0;
     for (int g = 0; g < m->groups; g++) {
         double na = compare_values(m, a, 0, g).nll, nb = compare_values(m, b, 1, g).nll;
@@ -305,6 +316,7 @@ struct compare_total compare_total(const struct compare_match *m, const struct p
         if (isfinite(na) && isfinite(nb)) {
             x.loss[0] += na;
             x.loss[1] += nb;
+            bytes += bytes_of_group(&m->group[g], a, b);
             counted++;
         }
         if (isfinite(kl)) {
@@ -315,7 +327,7 @@ struct compare_total compare_total(const struct compare_match *m, const struct p
         for (int l = 0; l < layers; l++, x.compared++)
             x.differ += fabs(compare_difference(m, a, b, g, l)) > 1e-9;
     }
-    double per = !counted ? (double)NAN : m->is_exact ? counted : (double)m->bytes;
+    double n = m->is_exact ? counted : (double)bytes, per = n > 0 ? n : (double)NAN;
     x.loss[0] /= per;
     x.loss[1] /= per;
     x.kl = known ? x.kl / known : (double)NAN;

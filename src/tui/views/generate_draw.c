@@ -94,8 +94,10 @@ static void draw_numbers(const struct generate *g, struct area line)
     double speed = generate_speed(g);
     snprintf(text, sizeof text, "%.1f tok/s", speed);
     x = put(line, x, isfinite(speed) ? text : "", ROLE_TEXT);
-    snprintf(text, sizeof text, "FLOPs %.3f of dense", flops / dense);
-    x = put(line, x, dense > 0 ? text : "", ROLE_TEXT);
+    /* the tokens' own FLOPs lack those of the drafts, which are known with the whole answer */
+    double ratio = !g->cells.tone ? flops / dense : g->stop[0] ? g->flops_ratio : (double)NAN;
+    snprintf(text, sizeof text, "FLOPs %.3f of dense", ratio);
+    x = put(line, x, isfinite(ratio) ? text : "", ROLE_TEXT);
     x = draw_marks(g, line, x);
     snprintf(text, sizeof text, "ended: %.40s", g->stop);
     x = put(line, x, g->stop[0] ? text : "", ROLE_DIM);
@@ -170,9 +172,9 @@ static void draw_token(struct area a, const struct generate *g)
     value_row(a, y++, "loss", isfinite(seen->logprob) ? text : "-");
     snprintf(text, sizeof text, "%g of %d layers", seen->depth, g->layers);
     value_row(a, y++, "depth", text);
-    value_row(a, y++, "FLOPs", str_si(si, seen->flops));
+    value_row(a, y++, "FLOPs", isfinite(seen->flops) ? str_si(si, seen->flops) : "-");
     snprintf(text, sizeof text, "%.3f", seen->flops / seen->dense);
-    value_row(a, y++, "of dense", text);
+    value_row(a, y++, "of dense", isfinite(seen->flops / seen->dense) ? text : "-");
     area_text(a, y, 0, 14, ink(ROLE_DIM), "layers");
     x = g->layers <= a.cols - 14 ? 14 : 0; /* many get lines of their own */
     y += x == 0;

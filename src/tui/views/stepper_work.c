@@ -192,7 +192,10 @@ static void ask_forced(struct view *v, struct stepper_forced x, const char *what
     }
     str_addf(&line, "{\"do\":\"force\",\"layer\":%d,\"token\":%d,\"%s\":%d}", x.layer, x.token,
              what, value);
-    if (!send(v, &line, state_then(s)))
+    struct stepper_asked a = state_then(s);
+    a.is_force = 1;
+    a.before = before;
+    if (!send(v, &line, a))
         set_forced(s, before);
     str_release(&line);
 }
@@ -219,7 +222,10 @@ void stepper_ask_exit(struct view *v, int layers)
     int before = s->exit;
     s->exit = layers;
     str_addf(&line, "{\"do\":\"exit\",\"layers\":%d}", layers);
-    if (!send(v, &line, state_then(s)))
+    struct stepper_asked a = state_then(s);
+    a.is_exit = 1;
+    a.exit_before = before;
+    if (!send(v, &line, a))
         s->exit = before;
     str_release(&line);
 }
@@ -300,6 +306,30 @@ static void take_options(struct stepper *s, struct value body)
     str_release(&clean);
 }
 
+/* What the refused request has changed is as before, unless a later one changes it again: that one's
+ * state before is then this one's. */
+static void undo_refused(struct stepper *s)
+{
+    struct stepper_asked a = s->asked[0];
+    for (int i = 1; i < s->n_asked; i++) {
+        struct stepper_asked *next = &s->asked[i];
+        int is_same = a.is_exit ? next->is_exit
+                                : next->is_force && next->before.layer == a.before.layer &&
+                                      next->before.token == a.before.token;
+        if (is_same) {
+            next->before = a.before;
+            next->exit_before = a.exit_before;
+            return;
+        }
+        if (next->is_text) /* frees all forced cells */
+            a.is_force = 0;
+    }
+    if (a.is_force)
+        set_forced(s, a.before);
+    if (a.is_exit)
+        s->exit = a.exit_before;
+}
+
 static void end_of_request(struct stepper *s)
 {
     if (s->n_asked > 0)
@@ -324,6 +354,8 @@ static void take_body(struct view *v, struct value body)
                    text ? text : "error");
         int was_text = s->n_asked > 0 && s->asked[0].is_text;
         const struct probe *p = worker_probe(s->now);
+        if (s->n_asked > 0 && (s->asked[0].is_force || s->asked[0].is_exit))
+            undo_refused(s);
         end_of_request(s);
         if (was_text && p) /* the previous text stays, without its forced cells */
             stepper_ask_ids(v, p);
