@@ -14,8 +14,8 @@ enum { STEPPER_FORCED_MAX = 64, STEPPER_ASKED_MAX = 32, STEPPER_LENS = 5 };
 struct stepper_forced {
     int layer, token, run, expert; /* -1: free */
 };
-/* A request that the worker has not answered: the state of the text after it, and what it changed, as
- * it was before. */
+/* A request that the worker has not answered: the state of the text after it, and what it changed,
+ * as it was before. */
 struct stepper_asked {
     int is_plain;
     double offset;

@@ -194,8 +194,8 @@ def generated_text_is_that_of_single_steps_and_can_be_stopped():
 @test
 def text_in_place_of_a_token_begins_no_text():
     with Session(needs("torch"), SERVER, TINY_BEGINS="1") as s:
-        for request, want in (({"text": "a b"}, b"\1 a b"), ({"keep": 3, "text": " b"}, b"\1 a b"), ({"keep": 3, "text": "  b"}, b"\1 a  b"),
-                              ({"keep": 0, "text": "b"}, b"\1 b")):
+        for request, want in (({"text": "a b"}, b"\1 a b"), ({"keep": 3, "text": " b"}, b"\1 a b"),
+                              ({"keep": 3, "text": "  b"}, b"\1 a  b"), ({"keep": 0, "text": "b"}, b"\1 b")):
             s.send({"do": "generate", "max_tokens": 0, **request})
             assert bytes(b["id"] for b in s.answers() if b["kind"] == "token") == want, request
     with Session() as s:  # its tokenizer knows nothing of such tokens

@@ -306,8 +306,8 @@ static void take_options(struct stepper *s, struct value body)
     str_release(&clean);
 }
 
-/* What the refused request has changed is as before, unless a later one changes it again: that one's
- * state before is then this one's. */
+/* What the refused request has changed is as before, unless a later one changes it again: that
+ * one's state before is then this one's. */
 static void undo_refused(struct stepper *s)
 {
     struct stepper_asked a = s->asked[0];
