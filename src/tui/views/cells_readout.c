@@ -107,7 +107,8 @@ static void token_rows(struct rows *r, const struct cells *c)
     if (isfinite(so_far))
         snprintf(add(r, "cumulative")->value, sizeof r->row->value, "%s", str_si(text, so_far));
     const struct vector *kind = probe_token(p, "class");
-    const char *word = kind ? runview_class((int)kind->v[t]) : NULL;
+    int is_class = kind && kind->v[t] >= 0 && kind->v[t] < RUN_CLASSES;
+    const char *word = is_class ? runview_class((int)kind->v[t]) : NULL;
     if (word)
         str_copy(add(r, "class")->value, sizeof r->row->value, word);
     for (int i = 0; i < p->vectors; i++)
