@@ -10,6 +10,7 @@
 
 #include "base/compiler.h"
 #include "base/hash.h"
+#include "base/str.h"
 #include "io/foreign.h"
 #include "io/foreign_fields.h"
 #include "io/foreign_place.h"
@@ -90,8 +91,8 @@ static void find_rank(struct console *c, const char *line)
         if (n > 0 && n < 8 && p[k + n] == ']')
             snprintf(c->rank, sizeof c->rank, "rank%.*s", (int)n, p + k);
     }
-    if (!c->first_rank[0])
-        memcpy(c->first_rank, c->rank, sizeof c->rank);
+    if (!c->first_rank[0] && c->rank[0]) /* lines before without one are those of rank 0 */
+        str_copy(c->first_rank, sizeof c->first_rank, c->has_step ? "rank0" : c->rank);
 }
 
 /* A line of another rank than the first: its metrics have names of their own, "loss.rank1". */

@@ -353,7 +353,7 @@ static void deliver(struct foreign_object *o, struct foreign_out *out)
     }
     if (isfinite(o->process) && !o->has_process) {
         o->has_process = 1;
-        o->first_process = o->process;
+        o->first_process = o->objects > 0 ? 0 : o->process; /* those before are of rank 0 */
     }
     for (int pass = 0; pass < 2; pass++) /* "tokens" is an axis of the others: it goes first */
         for (size_t i = 0; i < o->entries; i++) {

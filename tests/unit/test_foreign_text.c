@@ -805,6 +805,15 @@ T(lines_of_other_ranks_have_names_of_their_own)
     t_eq(series(v, "loss")->n, 2);
     t_eq(v->n_series, 3);
     runview_free(v);
+    v = open_text("marked.jsonl", "{\"step\":1,\"loss\":4}\n{\"step\":1,\"rank\":1,\"loss\":5}\n");
+    newest(v, "loss", 1, 4);
+    newest(v, "loss.rank1", 1, 5);
+    runview_free(v);
+    v = open_text("marked.log",
+                  "step 1: loss 4\n[rank1]: step 1: loss 5\n[rank0]: step 2: loss 3\n");
+    newest(v, "loss", 2, 3);
+    newest(v, "loss.rank1", 1, 5);
+    runview_free(v);
     v = open_text("lora.jsonl",
                   "{\"step\":1,\"rank\":8,\"loss\":4}\n{\"step\":2,\"rank\":8,\"loss\":3}\n");
     newest(v, "loss", 2, 3);
