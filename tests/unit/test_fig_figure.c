@@ -517,6 +517,8 @@ T(a_schedule_is_not_said_to_be_smoothed)
         t_ok(figure_make(&f, "training", runs, count, &o, &e), &e);
         const char *said = strstr(str_text(&f.caption), row[i][1] ? row[i][1] : "moothed");
         t_truef((said != NULL) == (row[i][1] != NULL), "%s", str_text(&f.caption));
+        int is_raw = strstr(str_text(&f.caption), "Values as recorded.") != NULL;
+        t_truef(is_raw == (row[i][1] == NULL), "%s", str_text(&f.caption));
         figure_release(&f);
     }
     clear();

@@ -139,6 +139,8 @@ static void note(struct sheet *s, const struct groups *set, char name[METRICS_MA
         sheet_note(s, "Smoothed with weight %s%s%s%s.", weight, from,
                    exact ? ", schedules and counts excepted" : "",
                    hi > 1 ? "" : "; raw values in the background");
+    else if (hi == 1)
+        sheet_note(s, "Values as recorded.");
 }
 
 /* Leaves out the metrics without a point in the range, unless that leaves none. */
