@@ -143,8 +143,8 @@ int text_restart_at(struct text_restart *t, uint64_t kind, int64_t step, int is_
     uint64_t bit = hash64(&step, sizeof step, kind) % (64 * DS_LEN(t->seen));
     int is_again = t->seen[bit / 64] >> bit % 64 & 1;
     int is_furthest = t->has_top && x->top == t->top && step < x->top;
-    if (is_furthest && ((is_sure && x->last == x->top) ||
-                        (is_again && x->is_again && x->last < step && x->last < x->top))) {
+    if (is_furthest &&
+        ((is_sure && x->last == x->top) || (is_again && x->is_again && x->last < step))) {
         *t = (struct text_restart){0};
         x = kind_at(t, kind, step);
         is_again = 0;

@@ -780,6 +780,20 @@ T(earlier_steps_once_more_are_those_of_a_run_started_again)
                                  "{\"step\":2000,\"acc\":2}\n{\"step\":3000,\"acc\":3}\n");
     newest(v, "acc", 10000, 4);
     runview_free(v);
+    /* one known step alone, before or after another, is no way through them again */
+    v = open_text("known.jsonl", "{\"step\":10,\"acc\":1}\n{\"step\":90,\"acc\":4}\n"
+                                 "{\"step\":10,\"acc\":2}\n{\"step\":30,\"acc\":3}\n");
+    newest(v, "acc", 90, 4);
+    runview_free(v);
+    v = open_text("known3.jsonl", "{\"step\":20,\"acc\":1}\n{\"step\":30,\"acc\":2}\n"
+                                  "{\"step\":90,\"acc\":4}\n{\"step\":30,\"acc\":2}\n"
+                                  "{\"step\":20,\"acc\":1}\n");
+    newest(v, "acc", 90, 4);
+    runview_free(v);
+    v = open_text("known2.jsonl", "{\"step\":30,\"acc\":1}\n{\"step\":90,\"acc\":4}\n"
+                                  "{\"step\":10,\"acc\":2}\n{\"step\":30,\"acc\":3}\n");
+    newest(v, "acc", 90, 4);
+    runview_free(v);
     snprintf(text, sizeof text, "%s{\"step\":30,\"loss\":7}\n{\"step\":40,\"loss\":6}\n", first);
     v = open_text("lag.jsonl", text);
     newest(v, "loss", 40, 6);

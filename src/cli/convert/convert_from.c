@@ -133,7 +133,7 @@ static int ends_with(const char *s, const char *end)
     return n >= k && strcmp(s + n - k, end) == 0;
 }
 
-/* Cuts the last part off a path and returns it; all of it where there is no other. */
+/* Cuts off the last part of a path and returns it; the whole path if it has only one. */
 static const char *last_part(char *path)
 {
     path[fs_trimmed(path)] = '\0';

@@ -585,7 +585,7 @@ static void assign(struct run *r, struct jinja_dict *scope, const struct node *n
     struct jinja_value v, space;
     if (n->b) {
         v = eval(r, scope, n->b);
-    } else { /* an empty body is no nodes */
+    } else { /* an empty body has no nodes */
         struct jinja_dict *inner = scope_new(r, scope);
         v = inner ? capture(r, inner, n->c) : UNDEFINED;
     }
