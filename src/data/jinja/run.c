@@ -446,9 +446,9 @@ static struct jinja_value eval_kind(struct run *r, struct jinja_dict *scope, con
     case NODE_CONST: return n->value;
     case NODE_NAME:
         a = look_up(scope, n->s);
-        return a.kind == JINJA_UNDEFINED && call_is_function(n->s)
-                   ? (struct jinja_value){.kind = JINJA_MACRO}
-                   : a;
+        if (a.kind == JINJA_UNDEFINED && call_is_function(n->s))
+            a = (struct jinja_value){.kind = JINJA_MACRO};
+        return a;
     case NODE_LIST:
     case NODE_DICT: return collection(r, scope, n);
     case NODE_ATTR:
