@@ -18,13 +18,16 @@ enum { KIT_ROWS = 4096 };
 #define KIT_NEAR 1e-4 /* tolerance of cached decoding against the full pass */
 #endif
 
-/* Under a sanitizer, where time is short, tests that repeat all methods in another shape or number
- * format go through every KIT_EVERY-th one: the plain case has checked the code of each. */
+/* Under a sanitizer or valgrind, where time is short, tests that repeat all methods in another shape or
+ * number format go through every third one: the plain case has checked the code of each. */
+static inline int kit_every(void)
+{
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { KIT_EVERY = 3 };
+    return 3;
 #else
-enum { KIT_EVERY = 1 };
+    return t_runs_under("valgrind") ? 3 : 1;
 #endif
+}
 
 /* Trainings to a measured quality take minutes under sanitizers and valgrind, where shorter tests run
  * the same code. */

@@ -114,6 +114,14 @@ int main(int argc, char **argv)
 {
     const char *name = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
     const char *only = argc > 1 ? argv[1] : NULL;
+    int is_exact = 0;
+    for (struct t_case *c = cases; c; c = c->next) {
+        is_exact |= only && strcmp(c->name, only) == 0;
+        if (only && strcmp(only, "--list") == 0)
+            puts(c->name);
+    }
+    if (only && strcmp(only, "--list") == 0)
+        return EXIT_SUCCESS;
     char skips[] = "/tmp/ds-skips-XXXXXX";
     int fd = mkstemp(skips);
     if (fd >= 0)
@@ -121,7 +129,7 @@ int main(int argc, char **argv)
     setenv("T_SKIP_FILE", skips, 1);
     Suite *suite = suite_create(name);
     for (struct t_case *c = cases; c; c = c->next) {
-        if (only && !strstr(c->name, only))
+        if (only && (is_exact ? strcmp(c->name, only) != 0 : !strstr(c->name, only)))
             continue;
         TCase *tc = tcase_create(c->name);
         const char *slow = getenv("T_SLOW_FACTOR"); /* sanitizers, valgrind */

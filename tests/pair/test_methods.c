@@ -16,9 +16,9 @@ enum { B = 2, T = 33, V = 53, L = 8 };
 static struct kit_batch batch;
 
 #ifdef METHODS_VARIANT
-enum { METHODS_STEP = KIT_EVERY };
+#define METHODS_STEP kit_every()
 #else
-enum { METHODS_STEP = 1 };
+#define METHODS_STEP 1
 #endif
 #define EACH_METHOD(name)                                                                          \
     for (const struct route_ops *const *o_ = route_all(); *o_; o_++)                               \

@@ -151,7 +151,7 @@ static void check_methods(int format)
     for (const struct route_ops *const *ops = route_all(); *ops; ops++)
         for (int dense = 0; dense < 2; dense++) {
             char what[96];
-            if (format > 0 && (ops - route_all() + format) % KIT_EVERY)
+            if (format > 0 && (ops - route_all() + format) % kit_every())
                 continue;
             struct subject s = subject_of((*ops)->name, "", &formats[format]);
             struct gen_options o = options(dense ? GEN_DENSE : GEN_CAUSAL);
@@ -257,7 +257,7 @@ T(greedy_text_of_looped_blocks_is_that_of_ordinary_decoding)
         "model.layers=2 model.loop=4"};
     for (const struct route_ops *const *ops = route_all(); *ops; ops++)
         for (size_t k = 0; k < DS_LEN(loops); k++) {
-            if ((size_t)(ops - route_all() + k) % KIT_EVERY)
+            if ((ops - route_all() + (int)k) % kit_every())
                 continue;
             struct subject s = subject_of((*ops)->name, loops[k], &formats[k % 2]);
             struct gen_options o = options(GEN_CAUSAL);

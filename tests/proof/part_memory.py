@@ -15,7 +15,7 @@ def run(state, budget):
         return
     valgrind = ["valgrind", "-q", "--error-exitcode=99", "--leak-check=no", "--suppressions=" + os.path.join(proof.HERE, "valgrind.supp")]
     todo = Programs("debug-ref", ["DEBUG=1", "BLAS=ref"], ["unit", "golden", "pair", "screens", "fault"], runner=valgrind,
-                    env={"T_SLOW_FACTOR": "50", "T_RUNNER": "valgrind"}, seconds=7200)
+                    env={"T_SLOW_FACTOR": "50", "T_RUNNER": "valgrind"}, seconds=7200, split=4)
     if todo.run(budget, state):
         todo.again(state)
 

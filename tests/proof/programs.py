@@ -30,8 +30,9 @@ def build(budget, settings, goals):
 class Programs:
     """Test programs of a variant, in an order that does not depend on the machine; state["done"] holds those that have run."""
 
-    def __init__(self, variant, settings, folders, scripts=False, runner=(), env=None, seconds=1800, skip=()):
-        self.settings, self.runner, self.seconds = settings, list(runner), seconds
+    def __init__(self, variant, settings, folders, scripts=False, runner=(), env=None, seconds=1800, skip=(), split=None):
+        """Programs that usually take `split` seconds or more are run test by test, and go on in the next run where they stopped."""
+        self.settings, self.runner, self.seconds, self.split = settings, list(runner), seconds, split
         base = "build/" + variant
         self.env = {**os.environ, "BUILD_DIR": base, "DEPTHSCOPE": os.path.join(proof.ROOT, base, "depthscope"), **(env or {})}
         found = []
@@ -42,12 +43,13 @@ class Programs:
                 found += sorted(os.path.relpath(p, proof.ROOT) for p in glob.glob(os.path.join(proof.ROOT, "tests", d, "test_*.py")))
         self.all = [p for p in found if not any(s in p for s in skip)]
 
+        with open(os.path.join(proof.HERE, "mutants_map.json"), encoding="utf-8") as f:
+            self.usual = {os.path.splitext(name[len("tests/"):])[0]: s for name, s in json.load(f)["tests"]}
+
     def left(self, state):
         """What is quick comes first: a round that is not finished has run most of them."""
-        with open(os.path.join(proof.HERE, "mutants_map.json"), encoding="utf-8") as f:
-            usual = {os.path.splitext(name[len("tests/"):])[0]: s for name, s in json.load(f)["tests"]}
         done = set(state.get("done", []))
-        return sorted((p for p in self.all if self.short(p) not in done), key=lambda p: usual.get(self.short(p), 0))
+        return sorted((p for p in self.all if self.short(p) not in done), key=lambda p: self.usual.get(self.short(p), 0))
 
     def short(self, p):
         return p[p.index("tests/") + len("tests/"):]
@@ -74,7 +76,45 @@ class Programs:
         name = self.short(program)
         if not program.endswith(".py") and not make(budget, *self.settings, program):
             return
-        first = ["python3", program] if program.endswith(".py") else [*self.runner, program]
+        if self.split is None or program.endswith(".py") or self.usual.get(name, self.split) < self.split:
+            found = self.result(program, [], budget)
+        else:
+            found = self.by_test(program, budget, state.setdefault("tests_done", {}).setdefault(name, {}))
+        if not found:
+            return  # interrupted: it goes on in the next run
+        count, said = found
+        failed = state.setdefault("failed", {})
+        if said:
+            failed[name] = said[:300]
+            budget.failed("%s: %s" % (name, failed[name]))
+        else:
+            budget.passed(count[0])
+            state["tests"] = state.get("tests", 0) + count[0]
+            failed.pop(name, None)
+            state.get("tests_done", {}).pop(name, None)
+        if name not in state.setdefault("done", []):
+            state["done"].append(name)
+        print("%s: %d passed, %d failed, %d skipped" % (name, *count), flush=True)
+
+    def by_test(self, program, budget, done):
+        """The sum of its tests, of which those in `done` have passed before."""
+        every = subprocess.run([program, "--list"], cwd=proof.ROOT, env=self.env, capture_output=True, text=True).stdout.split()
+        said, bad = "", [0, 0, 0]
+        for test in [t for t in every if t not in done]:
+            found = self.result(program, [test], budget) if budget.left() > 0 else None
+            if not found:
+                return None
+            count, fault = found
+            if fault:
+                said, bad = said or fault, [a + b for a, b in zip(bad, count)]
+            else:
+                done[test] = count
+            print("%s: %s: %d passed, %d failed, %d skipped" % (self.short(program), test, *count), flush=True)
+        return [n + sum(done[t][k] for t in every if t in done) for k, n in enumerate(bad)], said
+
+    def result(self, program, words, budget):
+        """Its counts and what it said of a failure, or None where it was interrupted."""
+        first = ["python3", program] if program.endswith(".py") else [*self.runner, program, *words]
         try:
             r = subprocess.run(["nice", *first], cwd=proof.ROOT, env=self.env, capture_output=True, text=True, errors="replace",
                                stdin=subprocess.DEVNULL, timeout=self.seconds)
@@ -82,17 +122,10 @@ class Programs:
         except subprocess.TimeoutExpired:
             out, status = "longer than %d s" % self.seconds, 1
         if status in (-2, -9, -15) and budget.left() <= 0:
-            return  # interrupted: it is run again
+            return None
         count = re.findall(r"^\S+: (\d+) passed, (\d+) failed, (\d+) skipped$", out, re.M)
-        failed = state.setdefault("failed", {})
-        if status == 0 and count and count[-1][1] == "0":
-            budget.passed(int(count[-1][0]))
-            state["tests"] = state.get("tests", 0) + int(count[-1][0])
-            failed.pop(name, None)
-        else:
-            said = [x for x in out.splitlines() if re.search(r"FAIL|WARNING|ERROR|Sanitizer|longer than", x)] or out.strip().splitlines()[-1:]
-            failed[name] = " ".join(said[:2])[:300] or "exit status %d" % status
-            budget.failed("%s: %s" % (name, failed[name]))
-        if name not in state.setdefault("done", []):
-            state["done"].append(name)
-        print("%s: %s" % (name, " ".join(count[-1]) if count else "exit status %d" % status), flush=True)
+        counts = [int(x) for x in count[-1]] if count else [0, 1, 0]
+        if status == 0 and count and counts[1] == 0:
+            return counts, ""
+        said = [x for x in out.splitlines() if re.search(r"FAIL|WARNING|ERROR|Sanitizer|longer than", x)] or out.strip().splitlines()[-1:]
+        return counts, " ".join(said[:2]) or "exit status %d" % status
