@@ -23,7 +23,7 @@ struct series {
     double *value, *tokens, *flops,
         *time; /* tokens seen, training FLOPs (below), wall seconds (Unix); NaN when unknown */
     unsigned char *is_old;
-    size_t nonfinite;           /* how many values are NaN or Inf */
+    size_t nonfinite, infinite; /* how many values are NaN or Inf; of these, Inf */
     int is_free_order;          /* steps may come in any order: going back supersedes nothing */
     int is_unordered;           /* ... and did: series_sort is due */
     struct series_index *index; /* min/max pyramid and resume points: io/series.c */

@@ -97,6 +97,7 @@ int series_add(struct series *s, int64_t step, double value, double tokens, doub
     s->time[i] = time;
     s->is_old[i] = 0;
     s->nonfinite += !isfinite(value);
+    s->infinite += isinf(value) != 0;
     return 0;
 }
 

@@ -425,9 +425,7 @@ def interrupted(*words):
     """Ctrl-C behind the first bytes of the output.  The pipe is short, so that the program waits for its reader in the
     middle of a step (where it is nearly always met) instead of being done before."""
     p = subprocess.Popen([PROGRAM, "generate", *words, "max_tokens=1000000", "time_rounds=0"], stdout=subprocess.PIPE,
-                         stderr=subprocess.PIPE)
-    if hasattr(fcntl, "F_SETPIPE_SZ"):
-        fcntl.fcntl(p.stdout, fcntl.F_SETPIPE_SZ, 4096)
+                         stderr=subprocess.PIPE, pipesize=4096)
     first = os.read(p.stdout.fileno(), 1)
     p.send_signal(signal.SIGINT)
     out, err = p.communicate(timeout=60 * SLOW)

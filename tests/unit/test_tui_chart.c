@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "io/record.h"
 #include "tui/chart_scan.h"
 #include "tui/term.h"
@@ -96,6 +97,34 @@ T(nan_is_marked_and_the_curve_continues)
     canvas_release(&c);
     smooth_release(&smooth);
     series_drop(&s);
+}
+
+/* The title row says what the values without a place are. */
+T(infinite_values_are_not_called_nan)
+{
+    static const struct {
+        size_t infinite;
+        const char *text;
+    } want[] = {{0, "\xC3\x97"
+                    "2 NaN"},
+                {1, "\xC3\x97"
+                    "2 NaN/Inf"},
+                {2, "\xC3\x97"
+                    "2 Inf"}};
+    for (size_t k = 0; k < DS_LEN(want); k++) {
+        struct series s;
+        series_make(&s, 10);
+        s.nonfinite = 2;
+        s.infinite = want[k].infinite;
+        struct canvas c = draw(&s, NULL, 8, 40, 0, 0);
+        int n = utf8_cells(want[k].text, strlen(want[k].text));
+        for (int x = 0; x < n; x++) {
+            uint32_t rune = x == 0 ? 0xD7 : (uint32_t)(unsigned char)want[k].text[x + 1];
+            t_eq(c.cell[c.cols - n + x].rune, rune);
+        }
+        canvas_release(&c);
+        series_drop(&s);
+    }
 }
 
 T(smoothing_is_unbiased_from_the_first_point)

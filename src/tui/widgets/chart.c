@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/statistics.h"
+#include "base/utf8.h"
 #include "tui/chart_scan.h"
 
 struct chart chart_new(const char *title)
@@ -310,14 +311,19 @@ static void draw_title(const struct chart *c, struct area a)
                                 : ink_attr(c->title_ink, ATTR_BOLD);
     int x = AXIS_COLS + 1 < a.cols / 2 ? AXIS_COLS + 1 : 0;
     x += area_text(a, 0, x, -1, k, c->title) + 1;
-    size_t nonfinite = 0;
-    for (int i = 0; i < c->curves; i++)
+    size_t nonfinite = 0, infinite = 0;
+    for (int i = 0; i < c->curves; i++) {
         nonfinite += c->curve[i].series->nonfinite;
+        infinite += c->curve[i].series->infinite;
+    }
     char bad[32] = "", value[24];
     if (nonfinite)
-        snprintf(bad, sizeof bad, "%s%zu NaN",
-                 c->curves && a.canvas->look.glyphs == GLYPHS_ASCII ? "x" : "\xC3\x97", nonfinite);
-    int end = a.cols - (nonfinite ? (int)strlen(bad) - 1 : 0);
+        snprintf(bad, sizeof bad, "%s%zu %s",
+                 a.canvas->look.glyphs == GLYPHS_ASCII ? "x" : "\xC3\x97", nonfinite,
+                 infinite == 0           ? "NaN"
+                 : infinite == nonfinite ? "Inf"
+                                         : "NaN/Inf");
+    int end = a.cols - (nonfinite ? utf8_cells(bad, strlen(bad)) : 0);
     for (int i = 0; i < c->curves && x < end - 4; i++) {
         const struct curve *u = &c->curve[i];
         if (u->series->n == 0 || !u->label)
