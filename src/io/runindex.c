@@ -64,10 +64,15 @@ const struct run_column run_columns[] = {
 
 const struct run_column *run_column_find(const char *key)
 {
+    /* what else the lists call them */
+    static const char *const other[][2] = {{"tags", "tag"}, {"run", "name"}, {"newest", "age"}};
+    for (size_t i = 0; i < DS_LEN(other); i++)
+        if (strcmp(other[i][0], key) == 0)
+            key = other[i][1];
     for (const struct run_column *c = run_columns; c->key; c++)
-        if (strcmp(c->key, key) == 0)
+        if (strcmp(c->key, key) == 0 || strcmp(c->title, key) == 0)
             return c;
-    return strcmp(key, "tags") == 0 ? run_column_find("tag") : NULL;
+    return NULL;
 }
 
 double run_column_number(const struct run_row *row, const struct run_column *c, double now)

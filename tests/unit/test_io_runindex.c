@@ -579,7 +579,11 @@ T(sorting_by_any_column_puts_missing_values_last_and_keeps_equal_ones)
     for (const struct run_column *c = run_columns; c->key; c++) {
         t_ok(runindex_sort(&x, c->key, 1e9, &e), &e);
         t_eq(x.n, 4);
+        t_true(run_column_find(c->title) == c);
     }
+    t_ok(runindex_sort(&x, "-run", 1e9, &e), &e); /* as the lists call it */
+    t_str(names(&x), "d c b a");
+    t_true(run_column_find("newest") == run_column_find("age"));
     runindex_release(&x);
 }
 
