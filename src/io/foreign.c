@@ -448,7 +448,8 @@ static int take(struct foreign_reader *r, struct source *s, int is_end, struct e
         s->is_broken = 1;
         foreign_event(&r->out, 0, (double)NAN, "error", "unreadable", why.text);
         str_release(&s->left);
-        if (r->out.names == 0 && r->seq <= 1 && r->n == 1)
+        /* its head and this event, delivered yet or not, are all that there is */
+        if (r->out.names == 0 && r->seq + (r->out.items - r->at) <= 2 && r->n == 1)
             return err_set(e, DS_EFORMAT, "%s: %s", r->path, why.text);
         return 0;
     }

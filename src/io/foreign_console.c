@@ -40,12 +40,18 @@ struct console {
     uint64_t logged[2][16]; /* bits by hash: names in lines with a count of batches, with a step */
     struct text_restart restart;
     int has_text;                  /* other text came after the line with the highest step */
-    const char *set;               /* of the line: before its names */
+    char set[16];                  /* of data, of the line: before its names */
+    int is_sentence;               /* ... that are results and name no other */
     char rank[16], first_rank[16]; /* "rank1" of "[rank1]:", of the line; of the first */
 };
 
-/* Lines without a step of their own: they belong to the newest one. */
-static const char *const sentences[] = {"val loss", "validation loss", "train loss", "test loss"};
+/* Lines without a step of their own: they belong to the newest one, or to the epoch above them. */
+static const char *const sentences[] = {"val loss",      "validation loss", "train loss",
+                                        "training loss", "test loss",       "eval loss",
+                                        "valid loss",    "val. loss",       "valid. loss",
+                                        "avg loss",      "train acc",       "train accuracy",
+                                        "val acc",       "val accuracy",    "test acc",
+                                        "accuracy",      "test accuracy",   "validation accuracy"};
 
 /* ---- text ---- */
 
@@ -197,6 +203,38 @@ static double time_of(const char *line)
     return (double)NAN;
 }
 
+static int has_word(const struct field *f, const char *word)
+{
+    size_t n = strlen(word);
+    for (size_t i = 0; i + n <= f->n; i++)
+        if (text_same(f->name + i, n, word))
+            return 1;
+    return 0;
+}
+
+static int has_one_of(const struct field *f, const char *const *word, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (has_word(f, word[i]))
+            return 1;
+    return 0;
+}
+
+/* What a model is measured by. */
+static int is_result(const struct field *f)
+{
+    static const char *const part[] = {"loss", "acc", "ppl", "perplexity", "bpb", "reward", "nll"};
+    return has_one_of(f, part, DS_LEN(part));
+}
+
+/* Before a name: "Acc" in "val Loss: 0.2 Acc: 0.9" is "val Acc". */
+static const char *set_of(const struct console *c, const struct field *f)
+{
+    static const char *const sets[] = {"train", "val", "test", "eval"};
+    int is_own = c->is_sentence && (!is_result(f) || has_one_of(f, sets, DS_LEN(sets)));
+    return is_own ? "" : c->set;
+}
+
 static void deliver(const struct console *c, struct foreign_out *out, const struct field *f,
                     size_t n, int64_t step, double time)
 {
@@ -204,7 +242,7 @@ static void deliver(const struct console *c, struct foreign_out *out, const stru
     const char *dot = is_other_rank(c) ? "." : "", *rank = *dot ? c->rank : "";
     for (size_t i = 0; i < n; i++) {
         int k = f[i].n < FIELD_NAME_BYTES ? (int)f[i].n : FIELD_NAME_BYTES;
-        k = snprintf(name, sizeof name, "%s%.*s%s%s", c->set, k, f[i].name, dot, rank);
+        k = snprintf(name, sizeof name, "%s%.*s%s%s", set_of(c, &f[i]), k, f[i].name, dot, rank);
         foreign_point(out, name, (size_t)k, step, time, f[i].value);
     }
 }
@@ -302,24 +340,12 @@ struct parsed {
     int is_open; /* a block may follow */
 };
 
-static int has_word(const struct field *f, const char *word)
-{
-    size_t n = strlen(word);
-    for (size_t i = 0; i + n <= f->n; i++)
-        if (text_same(f->name + i, n, word))
-            return 1;
-    return 0;
-}
-
 /* Does its name alone say that a model is trained? */
 static int is_telling(const struct field *f)
 {
-    static const char *const part[] = {"loss",   "acc", "ppl",           "perplexity", "bpb",
-                                       "reward", "nll", "learning rate", "grad_norm",  "grad norm"};
-    for (size_t i = 0; i < DS_LEN(part); i++)
-        if (has_word(f, part[i]))
-            return 1;
-    return text_same(f->name, f->n, "lr") || text_same(f->name, f->n, "learning_rate");
+    static const char *const part[] = {"learning rate", "grad_norm", "grad norm"};
+    return is_result(f) || has_one_of(f, part, DS_LEN(part)) || text_same(f->name, f->n, "lr") ||
+           text_same(f->name, f->n, "learning_rate");
 }
 
 /* Of the text before its place a line has metrics from the first telling one on. */
@@ -376,6 +402,7 @@ static size_t dict_fields(const char *line, struct field f[FIELDS_MAX])
 
 static int is_sentence(const char *line)
 {
+    line = skip_blanks(line);
     for (size_t i = 0; i < DS_LEN(sentences); i++)
         if (begins(line, sentences[i]) && line[strlen(sentences[i])] &&
             strchr(" :=", line[strlen(sentences[i])]))
@@ -467,6 +494,9 @@ static void take_metrics(struct console *c, struct foreign_out *out, struct pars
     leave_logged(c, x);
     if (x->n == 0)
         return;
+    /* Keras shows evaluations as bars too: those that do not count the steps of an epoch */
+    if (x->at.is_headed && c->last.is_headed && x->at.steps != c->last.steps)
+        return;
     if (x->at.is_epoch && !c->has_step) {
         c->step = x->at.step;
         report_plan(c, out, x->at.steps);
@@ -517,6 +547,25 @@ static void take_dict(struct console *c, struct foreign_out *out, struct parsed 
     deliver(c, out, x->f, x->n, c->step, time_of(line));
 }
 
+/* Below "Epoch 2/3" it belongs to that epoch, where nothing finer is logged. */
+static void take_sentence(struct console *c, struct foreign_out *out, const struct parsed *x,
+                          const char *line)
+{
+    struct place at = c->heading;
+    size_t n = strcspn(x->f[0].name, " ");
+    if (!c->has_step && c->has_heading) {
+        at.from = 0; /* it has no other words before its place */
+        c->step = at.step;
+        report_plan(c, out, at.steps);
+        note_restart(c, out, line, &at, x->f);
+    }
+    if (n < x->f[0].n && n + 1 < sizeof c->set)
+        snprintf(c->set, sizeof c->set, "%.*s ", (int)n, x->f[0].name);
+    c->is_sentence = 1;
+    deliver(c, out, x->f, x->n, c->step, time_of(line));
+    c->is_sentence = 0;
+}
+
 /* "  Num Epochs = 3" and "  Total optimization steps = 1,500" of the Trainer. */
 static void find_trainer(struct console *c, const char *line)
 {
@@ -537,7 +586,8 @@ static void take_line(struct console *c, struct foreign_out *out, const char *p,
     struct parsed x;
     plain(line, p, n);
     find_rank(c, line);
-    c->set = strstr(line, "| valid |") ? "valid " : ""; /* fairseq's lines differ in that alone */
+    /* fairseq's lines differ in that alone */
+    str_copy(c->set, sizeof c->set, strstr(line, "| valid |") ? "valid " : "");
     if (take_validation(out, line))
         return;
     parse(&x, line, c->is_block);
@@ -563,7 +613,7 @@ static void take_line(struct console *c, struct foreign_out *out, const char *p,
         deliver(c, out, x.f, x.n, c->step, c->block_time);
         return;
     case DICT: take_dict(c, out, &x, line); return;
-    case SENTENCE: deliver(c, out, x.f, x.n, c->step, time_of(line)); return;
+    case SENTENCE: take_sentence(c, out, &x, line); return;
     case HEADING:
         c->heading = x.at;
         c->has_heading = 1;
@@ -623,7 +673,7 @@ static int recognise(const unsigned char *bytes, size_t n, const char *file, int
     struct parsed x;
     const char *p = (const char *)bytes;
     size_t at = 0, used;
-    int sure = 0, is_block = 0;
+    int sure = 0, is_block = 0, has_heading = 0;
     (void)file;
     if (memchr(p, '\0', n))
         return 0;
@@ -640,7 +690,9 @@ static int recognise(const unsigned char *bytes, size_t n, const char *file, int
             plain(line, piece, (size_t)(stop - piece));
             parse(&x, line, is_block);
             is_block = x.is_open || (is_block && x.kind == ITEM);
-            if (x.kind == METRICS || x.kind == ITEM || x.kind == DICT)
+            has_heading |= x.kind == HEADING;
+            if (x.kind == METRICS || x.kind == ITEM || x.kind == DICT ||
+                (x.kind == SENTENCE && has_heading))
                 sure += x.weight;
         }
     }
@@ -651,7 +703,7 @@ const struct foreign_format foreign_console = {
     .name = "console",
     .title = "training output",
     .help = "what training scripts print: lines with a step or an epoch, metrics and their values "
-            "(nanoGPT, llm.c, Megatron-LM, torchtitan, OLMo, timm, ...), progress bars with "
+            "(nanoGPT, llm.c, Megatron-LM, torchtitan, OLMo, timm, Keras, ...), progress bars with "
             "metrics, the Trainer's dictionaries",
     .recognise = recognise,
     .state_size = sizeof(struct console),

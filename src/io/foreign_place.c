@@ -224,6 +224,27 @@ static int find_bar(const char *line, struct place *at)
     return 1;
 }
 
+/* "1875/1875 [====>...] - 4s 2ms/step - loss: 0.3" of Keras, its bar of "━" or none; below the line
+ * "Epoch 1/3". */
+static int find_keras(const char *line, struct place *at)
+{
+    static const char *const bars[] = {"[=", "[>", "[.", "\xE2\x94\x81", "- "};
+    double step, steps;
+    const char *p = skip_blanks(line);
+    size_t n = unsigned_at(p, 0, &step), m, is_bar = 0;
+    if (n == 0 || p[n] != '/' || (m = unsigned_at(p + n + 1, 0, &steps)) == 0 || steps < step)
+        return 0;
+    const char *bar = skip_blanks(p + n + 1 + m), *end = strstr(bar, "- ");
+    for (size_t i = 0; i < DS_LEN(bars); i++)
+        is_bar |= strncmp(bar, bars[i], strlen(bars[i])) == 0;
+    *at = (struct place){.epoch = -1, .weight = 1, .is_common = 1, .is_headed = 1};
+    if (!is_bar || !end || !text_step(step, &at->step) || !text_step(steps, &at->steps))
+        return 0;
+    at->from = (size_t)(p - line);
+    at->to = (size_t)(end - line) + 2;
+    return 1;
+}
+
 static int find_epoch(const char *line, struct place *at)
 {
     for (const char *p = line; *p && p - line < LEAD_MAX; p++) {
@@ -273,6 +294,6 @@ int place_find(const char *line, struct place *at)
     }
     if (is_bar)
         *at = bar;
-    return is_bar || find_brackets(line, at) || find_word(line, at, 1) || find_epoch(line, at) ||
-           find_number(line, at);
+    return is_bar || find_keras(line, at) || find_brackets(line, at) || find_word(line, at, 1) ||
+           find_epoch(line, at) || find_number(line, at);
 }

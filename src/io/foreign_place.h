@@ -15,6 +15,7 @@ struct place {
     int is_epoch;          /* that is all it says: step is the epoch */
     int is_common;         /* many other programs print it too: its metrics have to tell */
     int is_aside;          /* of an evaluation, which counts for itself */
+    int is_headed;         /* of an epoch that a line before it named */
     size_t from, to;       /* of it in the line; metrics come before and after */
 };
 int place_find(const char *line, struct place *at);

@@ -1110,6 +1110,60 @@ T(lines_of_epochs_are_steps_where_nothing_finer_is_logged)
     runview_free(v);
 }
 
+/* As the tutorials of PyTorch print them. */
+T(results_below_the_name_of_an_epoch_are_those_of_it)
+{
+    struct runview *v =
+        open_text("below.log", "Epoch 0/24\n----------\ntrain Loss: 0.5 Acc: 0.75 lr: 0.1\n"
+                               "val Loss: 0.25 Acc: 0.875\n\n"
+                               "Epoch 1/24\n----------\ntrain Loss: 0.375 Acc: 0.8 lr: 0.01\n"
+                               "val Loss: 0.125 train Loss: 0.3125 Acc: 0.9375\n");
+    point(v, "train Loss", 0, 0, 0.5);
+    newest(v, "train Loss", 1, 0.3125);
+    newest(v, "train Acc", 1, 0.8);
+    newest(v, "val Loss", 1, 0.125);
+    point(v, "val Acc", 0, 0, 0.875);
+    newest(v, "val Acc", 1, 0.9375);
+    newest(v, "lr", 1, 0.01);
+    t_eq(v->n_series, 5);
+    t_eq(v->steps_planned, 24);
+    runview_free(v);
+    v = open_text("finer.log", "Epoch 1\nloss: 2.5  [   64/  128]\nloss: 2  [  128/  128]\n"
+                               "Test Error: \n Accuracy: 50%, Avg loss: 2.25\n");
+    point(v, "Accuracy", 0, 128, 50);
+    point(v, "Avg loss", 0, 128, 2.25);
+    runview_free(v);
+    v = open_text("anew.log", "Epoch 0\ntrain loss: 3\nEpoch 1\ntrain loss: 2\n"
+                              "Epoch 0\ntrain loss: 3.5\nEpoch 1\ntrain loss: 2.5\n");
+    newest(v, "train loss", 1, 2.5);
+    t_eq(series(v, "train loss")->n, 4);
+    runview_free(v);
+    t_str(format_of("prose.log", "val loss: 2\nval loss: 3\n"), "");
+}
+
+T(bars_of_keras_are_read)
+{
+    static const char *const bar[] = {"[===>.....] - ETA: 0s - ", "[=========] - 1s 2ms/step - ",
+                                      "\xE2\x94\x81\xE2\x94\x81 1s 2ms/step - ", "- 1s - "};
+    for (size_t i = 0; i < DS_LEN(bar); i++) {
+        char text[512];
+        snprintf(text, sizeof text,
+                 "Epoch 1/3\n100/200 %sloss: 2.5\r200/200 %sloss: 2.25 - val_loss: 2.125\n"
+                 "Epoch 2/3\n100/200 %sloss: 2\r200/200 %sloss: 1.75 - val_loss: 1.625\n"
+                 "10/10 %sloss: 9\n",
+                 bar[i], bar[i], bar[i], bar[i], bar[i]);
+        struct runview *v = open_text("keras.log", text);
+        t_eq(series(v, "loss")->n, 4);
+        point(v, "loss", 1, 200, 2.25);
+        point(v, "val_loss", 0, 200, 2.125);
+        point(v, "loss", 2, 300, 2);
+        newest(v, "loss", 400, 1.75);
+        t_eq(v->steps_planned, 600);
+        runview_free(v);
+    }
+    t_str(format_of("files.log", "1/20 - file: 3\n2/20 - file: 4\n"), "");
+}
+
 T(dictionaries_of_the_trainer_are_read)
 {
     static const char lines[] =
