@@ -317,6 +317,18 @@ static void draw_hints(struct app *app, struct area line)
     }
 }
 
+/* While keys are text. */
+static void draw_ends(struct area line)
+{
+    static const char *const end[][2] = {{"Enter", "accept"}, {"Esc", "cancel"}};
+    for (int i = 0, x = 1; i < (int)DS_LEN(end); i++) {
+        if (x + (int)strlen(end[i][0]) + 1 + (int)strlen(end[i][1]) > line.cols)
+            break;
+        x += area_text(line, 0, x, -1, ink(ROLE_HINT_KEY), end[i][0]) + 1;
+        x += area_text(line, 0, x, -1, ink(ROLE_HINT), end[i][1]) + 2;
+    }
+}
+
 /* A message too long for the line loses the beginning of its first path rather than its end, which
  * says what is wrong with the file. */
 static void draw_message(struct area line, const struct app_line *l)
@@ -342,6 +354,7 @@ static void draw_message(struct area line, const struct app_line *l)
 
 static void draw_bottom(struct app *app, struct area line)
 {
+    const struct view *view = app_focused_view(app);
     char waits[320];
     if (app->confirm.is_active) {
         int x = area_text(line, 0, 1, line.cols - 10, ink_attr(ink(ROLE_WARN), ATTR_BOLD),
@@ -361,7 +374,9 @@ static void draw_bottom(struct app *app, struct area line)
         }
     } else if (app_pending_text(app, waits, sizeof waits)) {
         area_text(line, 0, 1, line.cols - 1, ink(ROLE_WARN), waits);
-    } else {
+    } else if (view && view->grabs == GRAB_TEXT) {
+        draw_ends(line);
+    } else if (!view || view->grabs != GRAB_FORM) {
         draw_hints(app, line);
     }
 }

@@ -244,7 +244,7 @@ static int send_to_view(struct view *v, const struct event *ev)
 static void key_event(struct app *app, struct view *v, const struct event *ev)
 {
     int prefix_view = 0, prefix_global = 0;
-    if (v->grabs_text && send_to_view(v, ev))
+    if (v->grabs && send_to_view(v, ev))
         return;
     if (ev->key == KEYCODE_ESC && app->n_pressed) {
         app->n_pressed = 0;

@@ -20,14 +20,22 @@
 struct app;
 struct view_ops;
 
+/* Set by a view while event() gets keys before the key tables. */
+enum view_grab {
+    GRAB_NONE,
+    GRAB_KEYS, /* those that it wants */
+    GRAB_FORM, /* all: the view says what they do */
+    GRAB_TEXT  /* all, until Enter or Esc: the bottom line says it */
+};
+
 struct view {
     const struct view_ops *ops;
     struct app *app;
     void *state;    /* zeroed, ops->state_size bytes */
     int rows, cols; /* of the last draw: page sizes, hit tests */
     int has_focus;
-    int grabs_text; /* set by a view while typed keys are text: event() gets keys first */
-    int is_dirty;   /* set it to request a redraw */
+    int is_dirty; /* set it to request a redraw */
+    enum view_grab grabs;
     struct view_undo *undo;
 };
 
@@ -71,7 +79,7 @@ struct view_ops {
     int (*open)(struct view *v, struct err *e);
     void (*close)(struct view *v);
     void (*draw)(struct view *v, struct area a);
-    /* 1 = handled.  Keys arrive here only when no row matched, or first while grabs_text is set. */
+    /* 1 = handled.  Keys arrive here only when no row matched, or first while it grabs them. */
     int (*event)(struct view *v, const struct event *ev);
     /* Called after data arrived, when fd() is readable and at least once a second; 1 = draw again.
      */

@@ -134,7 +134,8 @@ static void key_type(struct view *v, const struct key *k, const char *args)
     } else if (!is_table(v)) {
         str_renew(&c->typed_over);
         str_add_bytes(&c->typed_over, str_text(&c->prompt.text), c->prompt.text.len);
-        c->is_typing = v->grabs_text = 1;
+        c->is_typing = 1;
+        v->grabs = GRAB_TEXT;
         c->is_listing = 0;
     }
 }
@@ -215,7 +216,8 @@ static int compare_event(struct view *v, const struct event *ev)
     if (c->is_typing) {
         if (ev->kind != EVENT_KEY || (ev->key != KEYCODE_ENTER && ev->key != KEYCODE_ESC))
             return field_event(&c->prompt, ev);
-        c->is_typing = v->grabs_text = 0;
+        c->is_typing = 0;
+        v->grabs = GRAB_NONE;
         if (ev->key == KEYCODE_ENTER && c->prompt.text.len > 0) {
             app_remember(v->app, "stepper.prompt", str_text(&c->prompt.text));
             compare_ask(v, str_text(&c->prompt.text));

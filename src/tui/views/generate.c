@@ -35,7 +35,7 @@ static void end_typing(struct view *v)
 {
     struct generate *g = v->state;
     g->typing = GENERATE_NOT_TYPING;
-    v->grabs_text = g->has_form;
+    v->grabs = g->has_form ? GRAB_FORM : GRAB_NONE;
 }
 
 /* The current run changed: its model is loaded when the view is shown next. */
@@ -109,7 +109,7 @@ static void key_type(struct view *v, const struct key *k, const char *args)
         return;
     }
     g->typing = GENERATE_PROMPT;
-    v->grabs_text = 1;
+    v->grabs = GRAB_TEXT;
     field_set(&g->field, g->is_chat && g->chat[0] ? "" : kept ? kept : "");
 }
 
@@ -124,7 +124,7 @@ static void key_change(struct view *v, const struct key *k, const char *args)
         return;
     }
     g->typing = GENERATE_CHANGE;
-    v->grabs_text = 1;
+    v->grabs = GRAB_TEXT;
     field_set(&g->field, g->token[g->cells.token].piece);
 }
 
@@ -182,7 +182,7 @@ static void key_sampling(struct view *v, const struct key *k, const char *args)
     (void)k, (void)args;
     g->has_form = 1;
     g->wrong[0] = '\0';
-    v->grabs_text = 1;
+    v->grabs = GRAB_FORM;
 }
 
 static void key_set(struct view *v, const struct key *k, const char *args)
@@ -282,7 +282,7 @@ static int form_event(struct view *v, const struct event *ev)
         return 1;
     if (ev->key == KEYCODE_ESC || ev->key == 's' || ev->key == 'q') {
         g->has_form = 0;
-        v->grabs_text = 0;
+        v->grabs = GRAB_NONE;
     } else if (ev->key == KEYCODE_ENTER) {
         generate_print(g, (int)g->form.cursor, text, sizeof text);
         field_set(&g->field, text);
@@ -302,7 +302,7 @@ static int generate_event(struct view *v, const struct event *ev)
         return form_event(v, ev);
     if (ev->kind == EVENT_PASTE) { /* pasted text is a prompt */
         g->typing = GENERATE_PROMPT;
-        v->grabs_text = 1;
+        v->grabs = GRAB_TEXT;
         field_set(&g->field, "");
         return field_event(&g->field, ev);
     }

@@ -361,7 +361,7 @@ void home_pick_begin(struct view *v)
 {
     struct home *h = v->state;
     h->is_picking = 1;
-    v->grabs_text = 1;
+    v->grabs = GRAB_TEXT;
     v->is_dirty = 1;
 }
 
@@ -395,7 +395,7 @@ static void end_picking(struct view *v)
 {
     struct home *h = v->state;
     h->is_picking = 0;
-    v->grabs_text = 0;
+    v->grabs = GRAB_NONE;
     v->is_dirty = 1;
 }
 

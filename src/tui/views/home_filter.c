@@ -34,7 +34,7 @@ void home_filter_begin(struct view *v)
     struct home *h = v->state;
     h->is_filtering = 1;
     h->candidate = -1;
-    v->grabs_text = 1;
+    v->grabs = GRAB_TEXT;
     v->is_dirty = 1;
 }
 
@@ -44,7 +44,7 @@ static void leave(struct view *v, int keep)
     if (!keep || h->wrong[0])
         field_set(&h->filter, "");
     h->is_filtering = 0;
-    v->grabs_text = 0;
+    v->grabs = GRAB_NONE;
     home_filter_apply(v);
 }
 

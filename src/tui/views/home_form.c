@@ -282,7 +282,7 @@ void form_close(struct form *f, struct view *v)
     else if (f->is_starting)
         job_launch_release(&f->launch);
     memset(f, 0, sizeof *f);
-    v->grabs_text = 0;
+    v->grabs = GRAB_NONE;
     v->is_dirty = 1;
 }
 
@@ -305,7 +305,7 @@ void form_open(struct form *f, struct view *v, const char *preset)
     make_rows(f);
     f->list.cursor = 1;
     check_saved(f);
-    v->grabs_text = 1;
+    v->grabs = GRAB_FORM;
 }
 
 void form_open_like(struct form *f, struct view *v, struct run_row *run)

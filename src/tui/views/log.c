@@ -204,7 +204,7 @@ static void set_open(struct view *v, int is_open)
     s->is_open = is_open && s->list.n > 0;
     s->list.follow_tail &= !s->is_open; /* the entry stays while others arrive */
     s->full.top = 0;
-    v->grabs_text = s->is_open;
+    v->grabs = s->is_open ? GRAB_KEYS : GRAB_NONE;
     v->is_dirty = 1;
 }
 

@@ -41,7 +41,8 @@ static void stepper_run_changed(struct view *v)
     stepper_stop(s);
     stepper_forget(s);
     s->had_model = s->is_started = 0;
-    s->is_typing = v->grabs_text = 0;
+    s->is_typing = 0;
+    v->grabs = GRAB_NONE;
 }
 
 static void start_once(struct view *v)
@@ -271,13 +272,15 @@ static void key_type(struct view *v, const struct key *k, const char *args)
     }
     str_renew(&s->typed_over);
     str_add_bytes(&s->typed_over, str_text(&s->prompt.text), s->prompt.text.len);
-    s->is_typing = v->grabs_text = 1;
+    s->is_typing = 1;
+    v->grabs = GRAB_TEXT;
 }
 
 static void end_typing(struct view *v, int is_taken)
 {
     struct stepper *s = v->state;
-    s->is_typing = v->grabs_text = 0;
+    s->is_typing = 0;
+    v->grabs = GRAB_NONE;
     if (is_taken && s->prompt.text.len == 0)
         app_notify(v->app, LOG_INFO, "the prompt is empty");
     if (!is_taken || s->prompt.text.len == 0) { /* the text shown is that of before */
