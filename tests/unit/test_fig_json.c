@@ -233,6 +233,41 @@ T(bench_bars_has_a_row_per_measurement_and_no_row_for_the_reference_passes)
     clear();
 }
 
+/* 16 texts at 1600 tokens a second: a token of each every 10 ms, as one text at 100. */
+T(bench_bars_counts_the_latency_of_texts_decoded_together_for_each_of_them)
+{
+    static const char *const result[] = {
+        "{\"name\":\"decode dense\",\"group\":\"decode\",\"median\":100,\"min\":100,"
+        "\"max\":100}",
+        "{\"name\":\"decode dense 16 texts\",\"group\":\"decode\",\"median\":1600,"
+        "\"min\":1600,\"max\":1600}"};
+    char text[2][600];
+    double wide[2] = {0};
+    struct str list = {0};
+    snprintf(text[0], sizeof text[0], "{\"results\":[%s]}", result[0]);
+    snprintf(text[1], sizeof text[1], "{\"results\":[%s,%s]}", result[0], result[1]);
+    add("together.json", text[1]);
+    struct figure f = draw_with("bench_bars", NULL);
+    shows(&f, "\"dense 16 texts\"", 1);
+    t_true(strstr(str_text(&f.caption), "latency of each") != NULL);
+    pen_list_print(f.list, &list);
+    int bars = 0;
+    double x, y, w, h;
+    for (const char *at = str_text(&list); (at = strstr(at, "\nrect ")) != NULL; at++)
+        if (sscanf(at, " rect %lf %lf %lf %lf", &x, &y, &w, &h) == 4 && ++bars > 2)
+            wide[bars == 4] = w;
+    t_eq(bars, 4);
+    t_near(wide[1], wide[0], 0.01);
+    str_release(&list);
+    figure_release(&f);
+    clear();
+    add("alone.json", text[0]);
+    f = draw_with("bench_bars", NULL);
+    t_true(strstr(str_text(&f.caption), "texts") == NULL);
+    figure_release(&f);
+    clear();
+}
+
 T(bench_bars_is_relative_to_dense_when_a_file_has_only_ratios)
 {
     add("bench.json", bench_text);
