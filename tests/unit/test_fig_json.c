@@ -233,6 +233,24 @@ T(bench_bars_has_a_row_per_measurement_and_no_row_for_the_reference_passes)
     clear();
 }
 
+/* openllm is a list of tasks, without a value of its own. */
+T(task_bars_shows_the_tasks_of_a_group_that_has_no_accuracy)
+{
+    static const char text[] =
+        "{\"results\":{\"openllm\":{\"alias\":\"openllm\"},\"piqa\":{\"acc,none\":0.7},"
+        "\"mmlu\":{\"acc,none\":0.26},\"mmlu_stem\":{\"acc,none\":0.24}},"
+        "\"group_subtasks\":{\"openllm\":[\"piqa\"],\"mmlu\":[\"mmlu_stem\"]}}";
+    add("a.json", text);
+    add("b.json", text);
+    struct figure f = draw_with("task_bars", NULL);
+    shows(&f, "\"piqa (acc)\"", 1);
+    shows(&f, "\"mmlu (acc)\"", 1);
+    shows(&f, "mmlu_stem", 0);
+    shows(&f, "not shown: openllm.", 1);
+    figure_release(&f);
+    clear();
+}
+
 /* 16 texts at 1600 tokens a second: a token of each every 10 ms, as one text at 100. */
 T(bench_bars_counts_the_latency_of_texts_decoded_together_for_each_of_them)
 {
