@@ -208,6 +208,30 @@ def samples_without_finite_values_are_left_out_or_refused():
 
 
 @test
+def layers_that_were_not_measured_are_no_part_of_a_mean():
+    some = crafted("measured", ("eval", dict(FINAL, capacity=[NAN, .5, 1.0])))
+    none = crafted("unmeasured", ("eval", dict(FINAL, capacity=[NAN] * 3)))
+    for figure in ("layer_skip", "capacity_layer"):
+        run("figure", figure, some, "-o", "drawn", "--format", "png")
+        t.refused("run unmeasured: eval 'final': 'capacity' has no finite value", "figure", figure, none, "-o", "never", code=1)
+    lossless = crafted("lossless", sample(nll=[NAN] * 54)), crafted("plain", sample())
+    pictures = {run("figure", "category_depth", name, "--preview", "300", raw=True) for name in lossless}
+    assert len(pictures) == 1  # no panel of losses that nobody recorded
+    lost = crafted("lost-load", ("probe", dict(PROBE, cell={"expert": [[-1.0] * 3] * 3}, cell_kind={"expert": "category"})))
+    t.refused("figure expert_load: run lost-load: no token of the probes has an expert", "figure", "expert_load", lost, "-o",
+        "never", code=1)
+    left = crafted("left", ("probe", dict(PROBE, cell={"gate": [[0.0] * 3] * 3, "exited": [[1.0] * 3] * 3})))
+    t.refused("no cell of 'gate' was decided by the router", "figure", "router_hist", left, "-o", "never", code=1)
+
+
+@test
+def a_very_deep_model_has_cells_of_several_layers():
+    for layers in (3, 128, 1000):
+        name = crafted("deep%d" % layers, sample(depth=[1.0 + i * (layers - 1) / 53 for i in range(54)]), layers=layers)
+        run("figure", "signal_depth", name, "-o", "drawn", "--format", "png")
+
+
+@test
 def evaluations_of_another_shape_are_refused():
     for name, keys, figure, part in (("short-map", dict(map=[.1, .2]), "layer_map",
             "'map' has 2 values, not layers x map_positions = 3 x 2"),

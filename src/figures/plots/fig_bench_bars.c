@@ -369,7 +369,7 @@ static void note(struct sheet *s, const struct rows *t)
         sheet_note(s, "Bars: median; whiskers: minimum and maximum over the rounds; long mark: "
                       "the dense pass measured in the same rounds. The number after a method is "
                       "the share of routed cells that it executes.");
-    if (t->batches)
+    if (t->batches && !t->is_relative)
         sheet_note(s, "N texts: decoded together; throughput of all, latency of each.");
 }
 
