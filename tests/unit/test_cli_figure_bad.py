@@ -254,7 +254,8 @@ def more_experiments_than_panels_are_refused():
         status, out, err = call("figure", figure, *many, "-o", "never")
         assert status == 2 and "expected at most" in err and not out, (figure, status, err)
         one_line([figure], err)
-    run("figure", "loss_flops", *many, "-o", "drawn", "--format", "png")
+    made = json.loads(run("figure", "loss_flops", *many, "-o", "drawn", "--format", "png", "--json"))["figures"][0]
+    assert "The legend names 16 of 30." in made["caption"], made["caption"]
 
 
 @test
