@@ -38,6 +38,7 @@ JSON = {
     dict(EVAL, method="mod", routing="topk", options={}),
               dict(dense(), exit=3), dict(dense(), layers=4, model="n")],
     "no-layers": dict(EVAL, layers=0), "twice": [EVAL, EVAL], "rules": [ruled(rule="r%d" % i) for i in range(40)],
+    "long-rules": [ruled(rule="kl", **{"a" * 70: str(i)}) for i in range(17)],
     "no-loss": dict(EVAL, answer_loss=None, depth_mean=None),
     "depths": [dict(dense(), exit=i % 30, layers=30, model="m%d" % i) for i in range(60)],
     "needs": [dict(EVAL, depth_by_k=[1.0]), ruled(rule="kl")], "task": {"results": {"piqa": {"other": 0.6}}, "config": {}},
@@ -97,6 +98,7 @@ def options_that_a_figure_does_not_know_are_named():
             ("exit_rules evals.json --metric nope", "metric = nope: expected answer_loss"),
             ("exit_rules evals.json -x nope", "x = nope: expected depth_mean"),
             ("exit_rules rules.json", "too many exit rules, 40: expected at most 16"),
+            ("exit_rules long-rules.json", "too many exit rules, 17: expected at most 16"),  # which differ beyond what is drawn
             ("depth_by_need rules.json", "too many exit rules and capacities: expected at most 15"),
             ("training big.csv --log z", "log = z: expected x, y or x,y"),
             ("training big.csv --range 5", "range = 5: expected A..B with A below B"),
