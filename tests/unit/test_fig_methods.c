@@ -572,6 +572,20 @@ T(captions_report_top_k_decisions)
         }
 }
 
+T(the_curve_below_the_gaps_is_explained)
+{
+    const char *dir = t_tmpdir();
+    add(meth_routed(dir, 0.5, 0), "r0");
+    struct figure f = draw("topk_causal");
+    says(&f, "Accuracy: smoothed from 100 points on; raw values in the background.");
+    figure_release(&f);
+    add(meth_routed(dir, 0.5, 1), "r1");
+    f = draw("topk_causal");
+    says(&f, "Accuracy: mean over up to n = 2 seeds; band: 95 % confidence interval");
+    figure_release(&f);
+    clear();
+}
+
 T(exits_come_from_probes_or_from_exit_rates)
 {
     const char *dir = t_tmpdir();

@@ -192,8 +192,10 @@ static int draw(struct sheet *s, struct err *e)
     }
     if (rc == 0 && accuracy)
         rc = draw_accuracy(s, &set, e);
-    if (rc == 0 && accuracy)
+    if (rc == 0 && accuracy) {
         sheet_note(s, "Below: share of cells where the causal predictor agrees with top-k.");
+        curve_note(s, &set, "Accuracy");
+    }
     groups_release(&set);
     mem_free(v);
     mem_free(p);
