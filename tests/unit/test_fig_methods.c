@@ -572,6 +572,18 @@ T(captions_report_top_k_decisions)
         }
 }
 
+T(bars_and_their_intervals_have_different_names)
+{
+    add_seeds(t_tmpdir());
+    struct figure f = draw("layer_skip");
+    says(&f, "Bars: mean over up to n = 2 seeds; whiskers: 95 % confidence interval");
+    figure_release(&f);
+    f = draw("exit_hist");
+    says(&f, "Bars: mean over seeds; whiskers: 95 % confidence interval");
+    figure_release(&f);
+    clear();
+}
+
 T(the_curve_below_the_gaps_is_explained)
 {
     const char *dir = t_tmpdir();

@@ -100,10 +100,11 @@ static void note(struct sheet *s, const struct groups *set)
     for (int i = 0; i < set->n; i++)
         seeds = set->g[i].runs > seeds ? set->g[i].runs : seeds;
     if (seeds > 1)
-        sheet_note(s,
-                   "Mean over up to n = %d seeds; bars: 95 %% confidence interval (Student's t) of "
-                   "the mean.",
-                   seeds);
+        sheet_note(
+            s,
+            "Bars: mean over up to n = %d seeds; whiskers: 95 %% confidence interval (Student's "
+            "t) of the mean.",
+            seeds);
     else
         sheet_note(s, "One seed: no confidence interval.");
     sheet_note(s, "Causal decisions on validation text.");
