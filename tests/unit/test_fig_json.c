@@ -508,6 +508,33 @@ T(depth_by_need_names_capacities_where_a_rule_has_several)
     clear();
 }
 
+/* The point of acceptance 0.5 of the second file follows that of 0.9 of the first. */
+T(speculation_joins_no_points_of_different_files_and_drafts)
+{
+    add("bench-of-the-large-machine-1.json", speculate_text);
+    struct figure f = draw_with("speculation", NULL);
+    shows(&f, "\"bench-of-the-large-machine-1: exit 4\"", 1);
+    figure_release(&f);
+    add("bench-of-the-large-machine-2.json", speculate_text);
+    add("bench-of-the-large-machine-2.json", speculate_text); /* the same name */
+    add("a.json", "{\"draft\":\"skip:1,3,5,7,9,11,13,15,17,19,21\",\"layers\":24,\"speedup\":1.5,"
+                  "\"marks\":[\"accepted\"]}");
+    add("b.json", "{\"draft\":\"skip:1,3,5,7,9,11,13,15,17,19,23\",\"layers\":24,\"speedup\":1.2,"
+                  "\"marks\":[\"accepted\"]}");
+    f = draw_with("speculation", NULL);
+    struct str text = {0};
+    int entries = 0;
+    pen_list_print(f.list, &text);
+    for (const char *at = str_text(&text); (at = strstr(at, ": exit 4\"")) != NULL; at++)
+        entries++;
+    t_eq(entries, 3);
+    shows(&f, "17,19,21 of 24\"", 1);
+    shows(&f, "17,19,23 of 24\"", 1);
+    str_release(&text);
+    figure_release(&f);
+    clear();
+}
+
 T(speculation_counts_only_drafted_tokens_that_were_compared)
 {
     static const char *const marks[3] = {
