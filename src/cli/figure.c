@@ -167,6 +167,9 @@ static int read_request(struct request *r, const struct cli_args *a, struct err 
         rc = number(a, "preview", 1e6, &r->preview, e);
     if (rc == 0 && cli_value(a, "preview") && r->preview < 1)
         rc = err_set(e, DS_EUSAGE, "--preview 0: expected a width in pixels, from 16 to 16384");
+    if (rc == 0 && r->preview > 0 && r->json)
+        rc = err_set(e, DS_EUSAGE,
+                     "figure: --json: unexpected with --preview, which fills standard output");
     if (rc == 0)
         rc = check_formats(r->formats, e);
     if (rc == 0 && a->n_override > 0)

@@ -511,6 +511,23 @@ int curve_has_layer(const struct sheet *s, const char *metric)
     return all;
 }
 
+void curve_note(struct sheet *s, const struct groups *set, const char *name)
+{
+    int seeds = 1;
+    for (int g = 0; g < set->n; g++)
+        seeds = set->g[g].runs > seeds ? set->g[g].runs : seeds;
+    if (seeds > 1)
+        sheet_note(s,
+                   "%s: mean over up to n = %d seeds; band: 95 %% confidence interval (Student's "
+                   "t) of the mean.",
+                   name, seeds);
+    else if (s->opt.smooth < 0)
+        sheet_note(s, "%s: smoothed from %d points on; raw values in the background.", name,
+                   (int)CURVE_SMOOTH_FROM);
+    else if (s->opt.smooth > 0)
+        sheet_note(s, "%s: smoothed with weight %g, over the raw values.", name, s->opt.smooth);
+}
+
 int curve_panel(struct sheet *s, const struct curve_panel *v, const double box[4], struct err *e)
 {
     struct panel *p = mem_alloc(1, sizeof *p);

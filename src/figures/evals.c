@@ -185,6 +185,7 @@ static void name_line(const struct eval_list *l, struct eval_item *x)
     if (x->kind != EVAL_TRAINED && has_several_depths(l, x))
         str_addf(&text, ", of %d", x->layers);
     utf8_sanitise(&clean, str_text(&text), text.len, LINE_CHARS, 0);
+    str_copy(x->line_key, sizeof x->line_key, str_text(&text));
 }
 
 /* ---- groups: equal settings, another model ---- */
@@ -224,7 +225,7 @@ static int place(struct sheet *s, struct eval_list *l, int i, struct err *e)
     char name[200];
     x->line = l->lines;
     for (int k = 0; k < i; k++)
-        if (l->v[k].kind == x->kind && strcmp(l->v[k].line_name, x->line_name) == 0)
+        if (l->v[k].kind == x->kind && strcmp(l->v[k].line_key, x->line_key) == 0)
             x->line = l->v[k].line;
     l->lines += x->line == l->lines;
     x->group = l->groups;

@@ -19,8 +19,9 @@ struct eval_item {
     int is_cut, is_loop;
     int is_iterated; /* each of the layers is one iteration of a loop */
     enum eval_kind kind;
-    int line, group; /* one line: the same exit rule; one group: the same settings, all seeds */
-    char line_name[96];
+    int line, group;    /* one line: the same exit rule; one group: the same settings, all seeds */
+    char line_name[96]; /* what is drawn: the beginning of line_key, which tells lines apart */
+    char line_key[400];
 };
 struct eval_list {
     struct eval_item *v;

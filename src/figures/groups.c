@@ -194,8 +194,13 @@ int group_eval_vector(struct sheet *s, const struct group *g, const char *name,
         rc = take_vector(s, g, i, name, n, &v, e);
     if (rc == 0 && !(*out = mem_alloc((size_t)*n, sizeof **out)))
         rc = err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
-    for (int k = 0; rc == 0 && k < *n; k++)
+    int finite = 0;
+    for (int k = 0; rc == 0 && k < *n; k++) {
         (*out)[k] = stat_interval(v + (size_t)k * (size_t)g->runs, (size_t)g->runs);
+        finite += isfinite((*out)[k].mean);
+    }
+    if (rc == 0 && finite == 0)
+        rc = sheet_fail(s, g->run[0], e, "eval 'final': '%s' has no finite value", name);
     mem_free(v);
     return rc;
 }

@@ -120,6 +120,8 @@ void panel_legend(struct sheet *s, struct panel *p)
            bx = 0, by = 0;
     if (p->entries == 0)
         return;
+    if (p->left_out > 0)
+        sheet_note(s, "The legend names %d of %d.", p->entries, p->entries + p->left_out);
     if (s->legend_above) {
         legend_above(s, p);
         return;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "figures/glyphs.h"
 #include "figures/plot.h"
 
@@ -171,6 +172,24 @@ static void draw_y_ticks(struct sheet *s, struct panel *p)
     }
 }
 
+/* In smaller type when it is wider than the panel, and cut when it is in the smallest. */
+static void draw_title(struct sheet *s, const struct panel *p)
+{
+    double base = s->venue->base, room = p->w + p->right, wide = glyph_width(p->title, base);
+    struct text_style head = {.size = wide > room ? fmax(LEAST, base * room / wide) : base,
+                              .weight = GLYPH_WEIGHT * 1.25,
+                              .rgb = sheet_colour(s, ROLE_TEXT),
+                              .h = TEXT_LEFT};
+    char text[sizeof p->title];
+    str_copy(text, sizeof text, p->title);
+    for (int cells = utf8_cells(text, strlen(text));
+         cells > 1 && glyph_width(text, head.size) > room + 1e-6;) {
+        struct str cut = str_in(text, sizeof text);
+        utf8_sanitise(&cut, p->title, strlen(p->title), --cells, 0);
+    }
+    pen_text(s->pen, p->x, p->y - base * 0.55 - p->head, &head, text);
+}
+
 static void draw_labels(struct sheet *s, struct panel *p)
 {
     double small = s->venue->small, base = s->venue->base;
@@ -203,14 +222,8 @@ static void draw_labels(struct sheet *s, struct panel *p)
             sub.size = fmax(LEAST, small * (p->w + p->right) / size);
         pen_text(s->pen, p->x, p->y - p->head + small * 0.75, &sub, p->sub);
     }
-    if (p->title[0]) {
-        struct text_style head = {
-            .size = base, .weight = GLYPH_WEIGHT * 1.25, .rgb = ink, .h = TEXT_LEFT};
-        double size = glyph_width(p->title, base);
-        if (size > p->w + p->right)
-            head.size = fmax(LEAST, base * (p->w + p->right) / size);
-        pen_text(s->pen, p->x, p->y - base * 0.55 - p->head, &head, p->title);
-    }
+    if (p->title[0])
+        draw_title(s, p);
 }
 
 void panel_axes(struct sheet *s, struct panel *p)

@@ -254,6 +254,8 @@ void curve_pad(const struct sheet *s, struct panel *p);
 int curve_dash(int i);
 void curve_draw(struct sheet *s, struct panel *p, const struct curve *c, int i);
 void curve_release(struct curve *c);
+/* Adds to the caption what lines and bands of curve_metric are, of what the caption calls NAME. */
+void curve_note(struct sheet *s, const struct groups *set, const char *name);
 /* One panel of curves c (n) with labels; owns nothing. */
 struct curve_panel {
     const struct curve *curve;

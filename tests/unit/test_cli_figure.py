@@ -103,6 +103,7 @@ def a_preview_is_an_image_on_standard_output():
     run("training", "log.csv", "--preview", "0", code=2)
     run("training", "log.csv", "--preview", "5", code=1)
     run("all", "log.csv", "--preview", "120", code=2)
+    assert not run("training", "log.csv", "--preview", "120", "--json", code=2)[0]
 
 
 @test

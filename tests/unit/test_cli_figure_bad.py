@@ -38,6 +38,7 @@ JSON = {
     dict(EVAL, method="mod", routing="topk", options={}),
               dict(dense(), exit=3), dict(dense(), layers=4, model="n")],
     "no-layers": dict(EVAL, layers=0), "twice": [EVAL, EVAL], "rules": [ruled(rule="r%d" % i) for i in range(40)],
+    "long-rules": [ruled(rule="kl", **{"a" * 70: str(i)}) for i in range(17)],
     "no-loss": dict(EVAL, answer_loss=None, depth_mean=None),
     "depths": [dict(dense(), exit=i % 30, layers=30, model="m%d" % i) for i in range(60)],
     "needs": [dict(EVAL, depth_by_k=[1.0]), ruled(rule="kl")], "task": {"results": {"piqa": {"other": 0.6}}, "config": {}},
@@ -97,6 +98,7 @@ def options_that_a_figure_does_not_know_are_named():
             ("exit_rules evals.json --metric nope", "metric = nope: expected answer_loss"),
             ("exit_rules evals.json -x nope", "x = nope: expected depth_mean"),
             ("exit_rules rules.json", "too many exit rules, 40: expected at most 16"),
+            ("exit_rules long-rules.json", "too many exit rules, 17: expected at most 16"),  # which differ beyond what is drawn
             ("depth_by_need rules.json", "too many exit rules and capacities: expected at most 15"),
             ("training big.csv --log z", "log = z: expected x, y or x,y"),
             ("training big.csv --range 5", "range = 5: expected A..B with A below B"),
@@ -208,6 +210,30 @@ def samples_without_finite_values_are_left_out_or_refused():
 
 
 @test
+def layers_that_were_not_measured_are_no_part_of_a_mean():
+    some = crafted("measured", ("eval", dict(FINAL, capacity=[NAN, .5, 1.0])))
+    none = crafted("unmeasured", ("eval", dict(FINAL, capacity=[NAN] * 3)))
+    for figure in ("layer_skip", "capacity_layer"):
+        run("figure", figure, some, "-o", "drawn", "--format", "png")
+        t.refused("run unmeasured: eval 'final': 'capacity' has no finite value", "figure", figure, none, "-o", "never", code=1)
+    lossless = crafted("lossless", sample(nll=[NAN] * 54)), crafted("plain", sample())
+    pictures = {run("figure", "category_depth", name, "--preview", "300", raw=True) for name in lossless}
+    assert len(pictures) == 1  # no panel of losses that nobody recorded
+    lost = crafted("lost-load", ("probe", dict(PROBE, cell={"expert": [[-1.0] * 3] * 3}, cell_kind={"expert": "category"})))
+    t.refused("figure expert_load: run lost-load: no token of the probes has an expert", "figure", "expert_load", lost, "-o",
+        "never", code=1)
+    left = crafted("left", ("probe", dict(PROBE, cell={"gate": [[0.0] * 3] * 3, "exited": [[1.0] * 3] * 3})))
+    t.refused("no cell of 'gate' was decided by the router", "figure", "router_hist", left, "-o", "never", code=1)
+
+
+@test
+def a_very_deep_model_has_cells_of_several_layers():
+    for layers in (3, 128, 1000):
+        name = crafted("deep%d" % layers, sample(depth=[1.0 + i * (layers - 1) / 53 for i in range(54)]), layers=layers)
+        run("figure", "signal_depth", name, "-o", "drawn", "--format", "png")
+
+
+@test
 def evaluations_of_another_shape_are_refused():
     for name, keys, figure, part in (("short-map", dict(map=[.1, .2]), "layer_map",
             "'map' has 2 values, not layers x map_positions = 3 x 2"),
@@ -230,7 +256,8 @@ def more_experiments_than_panels_are_refused():
         status, out, err = call("figure", figure, *many, "-o", "never")
         assert status == 2 and "expected at most" in err and not out, (figure, status, err)
         one_line([figure], err)
-    run("figure", "loss_flops", *many, "-o", "drawn", "--format", "png")
+    made = json.loads(run("figure", "loss_flops", *many, "-o", "drawn", "--format", "png", "--json"))["figures"][0]
+    assert "The legend names 16 of 30." in made["caption"], made["caption"]
 
 
 @test

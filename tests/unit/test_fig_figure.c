@@ -201,6 +201,34 @@ T(ablations_need_a_matched_control)
     clear();
 }
 
+T(a_row_of_ablations_has_only_seeds_of_one_experiment)
+{
+    const char *dir = t_tmpdir();
+    struct fix f = fix_edp(dir, 0.65, 5);
+    add_ablation(dir, 0);
+    f.ablation = "";
+    add(f, "unlabelled");
+    struct figure d = draw("ablation_bars");
+    t_truef(strstr(str_text(&d.caption), "n = 2 to 3 seeds per row") != NULL, "%s",
+            str_text(&d.caption));
+    figure_release(&d);
+    f.ratio = 0.4;
+    f.seed = 6;
+    add(f, "lower");
+    refuses("ablation_bars", "run lower: the ablation of run control-0 with other settings");
+    clear();
+    add_ablation(dir, 0);
+    add(fix_edp(dir, 0.65, 1), "again");
+    refuses("ablation_bars", "run again: duplicate: the settings and seed of run control-1");
+    clear();
+    add_ablation(dir, 0);
+    f = fix_edp(dir, 1, 7);
+    f.method = "dense";
+    add(f, "dense");
+    refuses("ablation_bars", "run dense: method dense, expected edp, as of the ablations");
+    clear();
+}
+
 T(intervals_of_ablations_are_inside_their_panels)
 {
     add_ablation(t_tmpdir(), 0);

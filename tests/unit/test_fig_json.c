@@ -233,6 +233,59 @@ T(bench_bars_has_a_row_per_measurement_and_no_row_for_the_reference_passes)
     clear();
 }
 
+/* openllm is a list of tasks, without a value of its own. */
+T(task_bars_shows_the_tasks_of_a_group_that_has_no_accuracy)
+{
+    static const char text[] =
+        "{\"results\":{\"openllm\":{\"alias\":\"openllm\"},\"piqa\":{\"acc,none\":0.7},"
+        "\"mmlu\":{\"acc,none\":0.26},\"mmlu_stem\":{\"acc,none\":0.24}},"
+        "\"group_subtasks\":{\"openllm\":[\"piqa\"],\"mmlu\":[\"mmlu_stem\"]}}";
+    add("a.json", text);
+    add("b.json", text);
+    struct figure f = draw_with("task_bars", NULL);
+    shows(&f, "\"piqa (acc)\"", 1);
+    shows(&f, "\"mmlu (acc)\"", 1);
+    shows(&f, "mmlu_stem", 0);
+    shows(&f, "not shown: openllm.", 1);
+    figure_release(&f);
+    clear();
+}
+
+/* 16 texts at 1600 tokens a second: a token of each every 10 ms, as one text at 100. */
+T(bench_bars_counts_the_latency_of_texts_decoded_together_for_each_of_them)
+{
+    static const char *const result[] = {
+        "{\"name\":\"decode dense\",\"group\":\"decode\",\"median\":100,\"min\":100,"
+        "\"max\":100}",
+        "{\"name\":\"decode dense 16 texts\",\"group\":\"decode\",\"median\":1600,"
+        "\"min\":1600,\"max\":1600}"};
+    char text[2][600];
+    double wide[2] = {0};
+    struct str list = {0};
+    snprintf(text[0], sizeof text[0], "{\"results\":[%s]}", result[0]);
+    snprintf(text[1], sizeof text[1], "{\"results\":[%s,%s]}", result[0], result[1]);
+    add("together.json", text[1]);
+    struct figure f = draw_with("bench_bars", NULL);
+    shows(&f, "\"dense 16 texts\"", 1);
+    t_true(strstr(str_text(&f.caption), "latency of each") != NULL);
+    pen_list_print(f.list, &list);
+    int bars = 0;
+    double x, y, w, h;
+    for (const char *at = str_text(&list); (at = strstr(at, "\nrect ")) != NULL; at++)
+        if (sscanf(at, " rect %lf %lf %lf %lf", &x, &y, &w, &h) == 4 && ++bars > 2)
+            wide[bars == 4] = w;
+    t_eq(bars, 4);
+    t_near(wide[1], wide[0], 0.01);
+    str_release(&list);
+    figure_release(&f);
+    clear();
+    add("alone.json", text[0]);
+    f = draw_with("bench_bars", NULL);
+    t_true(strstr(str_text(&f.caption), "texts") == NULL);
+    figure_release(&f);
+    clear();
+}
+
 T(bench_bars_is_relative_to_dense_when_a_file_has_only_ratios)
 {
     add("bench.json", bench_text);
@@ -451,6 +504,33 @@ T(depth_by_need_names_capacities_where_a_rule_has_several)
     shows(&f, "\"oracle (not causal)\"", 1);
     shows(&f, "\"depth = k\"", 1);
     shows(&f, "fixed depth, 8, are not shown", 1);
+    figure_release(&f);
+    clear();
+}
+
+/* The point of acceptance 0.5 of the second file follows that of 0.9 of the first. */
+T(speculation_joins_no_points_of_different_files_and_drafts)
+{
+    add("bench-of-the-large-machine-1.json", speculate_text);
+    struct figure f = draw_with("speculation", NULL);
+    shows(&f, "\"bench-of-the-large-machine-1: exit 4\"", 1);
+    figure_release(&f);
+    add("bench-of-the-large-machine-2.json", speculate_text);
+    add("bench-of-the-large-machine-2.json", speculate_text); /* the same name */
+    add("a.json", "{\"draft\":\"skip:1,3,5,7,9,11,13,15,17,19,21\",\"layers\":24,\"speedup\":1.5,"
+                  "\"marks\":[\"accepted\"]}");
+    add("b.json", "{\"draft\":\"skip:1,3,5,7,9,11,13,15,17,19,23\",\"layers\":24,\"speedup\":1.2,"
+                  "\"marks\":[\"accepted\"]}");
+    f = draw_with("speculation", NULL);
+    struct str text = {0};
+    int entries = 0;
+    pen_list_print(f.list, &text);
+    for (const char *at = str_text(&text); (at = strstr(at, ": exit 4\"")) != NULL; at++)
+        entries++;
+    t_eq(entries, 3);
+    shows(&f, "17,19,21 of 24\"", 1);
+    shows(&f, "17,19,23 of 24\"", 1);
+    str_release(&text);
     figure_release(&f);
     clear();
 }

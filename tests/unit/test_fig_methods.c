@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "data/token_class.h"
 #include "figures/figure.h"
+#include "figures/glyphs.h"
 #include "test_fig_methods.h"
 
 static struct runview *opened[64];
@@ -571,6 +572,32 @@ T(captions_report_top_k_decisions)
         }
 }
 
+T(bars_and_their_intervals_have_different_names)
+{
+    add_seeds(t_tmpdir());
+    struct figure f = draw("layer_skip");
+    says(&f, "Bars: mean over up to n = 2 seeds; whiskers: 95 % confidence interval");
+    figure_release(&f);
+    f = draw("exit_hist");
+    says(&f, "Bars: mean over seeds; whiskers: 95 % confidence interval");
+    figure_release(&f);
+    clear();
+}
+
+T(the_curve_below_the_gaps_is_explained)
+{
+    const char *dir = t_tmpdir();
+    add(meth_routed(dir, 0.5, 0), "r0");
+    struct figure f = draw("topk_causal");
+    says(&f, "Accuracy: smoothed from 100 points on; raw values in the background.");
+    figure_release(&f);
+    add(meth_routed(dir, 0.5, 1), "r1");
+    f = draw("topk_causal");
+    says(&f, "Accuracy: mean over up to n = 2 seeds; band: 95 % confidence interval");
+    figure_release(&f);
+    clear();
+}
+
 T(exits_come_from_probes_or_from_exit_rates)
 {
     const char *dir = t_tmpdir();
@@ -705,6 +732,51 @@ T(the_result_is_above_a_legend_above_the_plot)
             legend);
     figure_release(&f);
     clear();
+}
+
+/* Fails for a level text that passes the left or right edge of the page. */
+static void is_on_page(const struct figure *f, const char *venue)
+{
+    struct str text = {0};
+    pen_list_print(f->list, &text);
+    for (const char *at = str_text(&text); (at = strstr(at, "\ntext ")) != NULL; at++) {
+        double x, y, size, angle;
+        char h, v, words[128];
+        if (sscanf(at, "\ntext %lf %lf %lf %lf %c%c #%*6c \"%127[^\"]", &x, &y, &size, &angle, &h,
+                   &v, words) != 7 ||
+            angle != 0)
+            continue;
+        double wide = glyph_width(words, size), left = h == 'l'   ? x
+                                                       : h == 'c' ? x - wide / 2
+                                                                  : x - wide;
+        t_truef(left > -0.1 && left + wide < f->width + 0.1, "%s %s: \"%s\" from %g to %g of %g",
+                f->name, venue, words, left, left + wide, f->width);
+    }
+    str_release(&text);
+}
+
+T(long_names_stay_on_the_page)
+{
+    static const char *const venue[] = {"acl", "icml", "icml-wide", "slide"};
+    for (size_t i = 0; i < DS_LEN(figures); i++)
+        for (size_t k = 0; k < DS_LEN(venue); k++) {
+            const char *dir = t_tmpdir();
+            struct figure f;
+            struct figure_options o;
+            struct err e = {0};
+            struct meth m = meth_routed(dir, 0.25, 0);
+            add_for(figures[i], dir);
+            if (strcmp(figures[i], "isoflop") != 0 && strcmp(figures[i], "exit_map") != 0) {
+                m.method = "routed-by-the-entropy-of-the-previous-token";
+                add(m, "long");
+            }
+            figure_options_default(&o);
+            o.venue = venue[k];
+            t_ok(figure_make(&f, figures[i], runs, count, &o, &e), &e);
+            is_on_page(&f, venue[k]);
+            figure_release(&f);
+            clear();
+        }
 }
 
 /* The class numbers of data/token_class.h are those of the records. */

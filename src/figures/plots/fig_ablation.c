@@ -95,6 +95,41 @@ static int check_matched(const struct sheet *s, int control, int run, struct err
     return 0;
 }
 
+/* The method of the runs with an ablation: a dense run among the arguments is no control. */
+static int check_method(const struct sheet *s, const struct rows *t, int run, struct err *e)
+{
+    int first = t->r[t->control == 0].run[0];
+    const char *want = experiment_method(s->run[first].view),
+               *got = experiment_method(s->run[run].view);
+    return strcmp(got, want) == 0
+               ? 0
+               : sheet_fail(s, run, e, "method %s, expected %s, as of the ablations", got, want);
+}
+
+static int ignores_label(const char *key)
+{
+    const char *dot = strrchr(key, '.');
+    return experiment_ignores(key) || (dot && strcmp(dot, ".ablation") == 0);
+}
+
+/* The runs of a row differ in their seed only; a control has one of several labels. */
+static int check_seed(const struct sheet *s, const struct row *r, int i, struct err *e)
+{
+    const struct runview *v = s->run[r->run[i]].view;
+    char name[200];
+    for (int k = 0; k < i; k++) {
+        const struct runview *other = s->run[r->run[k]].view;
+        sheet_run_name(s, r->run[k], name, sizeof name);
+        if (!experiment_same_but(other, v, ignores_label))
+            return sheet_fail(s, r->run[i], e,
+                              "the ablation of run %s with other settings: not another seed of it",
+                              name);
+        if (other->has_seed && v->has_seed && other->seed == v->seed)
+            return sheet_fail(s, r->run[i], e, "duplicate: the settings and seed of run %s", name);
+    }
+    return 0;
+}
+
 static int measure(struct sheet *s, struct rows *t, struct err *e)
 {
     double *flops = mem_alloc((size_t)s->runs, sizeof *flops);
@@ -102,7 +137,11 @@ static int measure(struct sheet *s, struct rows *t, struct err *e)
     for (int k = 0; rc == 0 && k < t->n; k++) {
         struct row *r = &t->r[k];
         for (int i = 0; rc == 0 && i < r->runs; i++) {
-            rc = check_matched(s, t->r[t->control].run[0], r->run[i], e);
+            rc = check_method(s, t, r->run[i], e);
+            if (rc == 0)
+                rc = check_matched(s, t->r[t->control].run[0], r->run[i], e);
+            if (rc == 0)
+                rc = check_seed(s, r, i, e);
             if (rc == 0)
                 rc = data_eval(s, r->run[i], "loss", &r->seed_loss[i], e);
             if (rc == 0)

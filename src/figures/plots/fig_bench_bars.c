@@ -2,6 +2,7 @@
  * of eval --benchmark. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -25,12 +26,14 @@ struct row {
     char name[LABEL_BYTES];   /* as in its file */
     char method[LABEL_BYTES]; /* with its file: rows of one method share a colour */
     int colour;               /* -1: a dense model */
+    int texts;                /* decoded together; 1: one alone */
     struct measure m[PHASES];
 };
 struct rows {
     struct row r[ROWS_MAX];
     int n;
     int benches;     /* files of depthscope bench */
+    int batches;     /* rows of several texts */
     int is_relative; /* some file has ratios only: everything is drawn as a multiple of dense */
 };
 
@@ -48,6 +51,18 @@ static int takes(const struct json *j)
 }
 
 /* ---- rows ---- */
+
+/* N of "METHOD N texts", else 1. */
+static int texts_of(const char *name)
+{
+    for (const char *at = strchr(name, ' '); at; at = strchr(at + 1, ' ')) {
+        char *end;
+        long n = strtol(at, &end, 10);
+        if (n > 0 && n < 1 << 20 && strcmp(end, " texts") == 0)
+            return (int)n;
+    }
+    return 1;
+}
 
 /* Adds a row; "FILE: " is put in front of its label when there are several files. */
 static struct row *add_row(const struct sheet *s, struct rows *t, int run, const char *name,
@@ -77,13 +92,15 @@ static struct row *add_row(const struct sheet *s, struct rows *t, int run, const
     for (int i = 0; i < PHASES; i++)
         r->m[i] = (struct measure){(double)NAN, (double)NAN, (double)NAN, (double)NAN, (double)NAN};
     snprintf(r->method, sizeof r->method, "%.*s", (int)method, str_text(&label));
-    int colours = 0;
+    r->texts = texts_of(name);
+    t->batches += r->texts > 1;
+    int colours = 0, is_dense = strncmp(name, "dense", 5) == 0 && (!name[5] || r->texts > 1);
     for (int i = 0; i < t->n && r->colour < 0; i++) {
         colours = t->r[i].colour >= colours ? t->r[i].colour + 1 : colours;
         if (strcmp(t->r[i].method, r->method) == 0)
             r->colour = t->r[i].colour;
     }
-    if (strcmp(name, "dense") != 0 && r->colour < 0)
+    if (!is_dense && r->colour < 0)
         r->colour = colours;
     t->n++;
     return r;
@@ -138,7 +155,8 @@ static int take_result(struct sheet *s, struct rows *t, int run, int from,
     struct row *r = find_row(t, from, name);
     if (!r && !(r = add_row(s, t, run, name, e)))
         return DS_EUSAGE;
-    r->m[phase] = (struct measure){v[0], v[1], v[2], (double)NAN, r->colour < 0 ? 1 : v[3]};
+    r->m[phase] =
+        (struct measure){v[0], v[1], v[2], (double)NAN, strcmp(name, "dense") == 0 ? 1 : v[3]};
     data_hash(s, name, v, sizeof v);
     return 0;
 }
@@ -210,18 +228,26 @@ static int take_capacity(struct sheet *s, struct rows *t, int run, const struct 
 
 /* ---- drawing ---- */
 
+/* Latency in ms per token of a throughput: a step of several texts yields one token of each. */
+static double latency_of(const struct row *r, double tokens_s)
+{
+    return 1e3 * r->texts / tokens_s;
+}
+
 /* Value of a row: throughput, or latency in ms per token; both as multiples of dense if relative.
  * 0: not measured. */
-static int value_of(const struct rows *t, const struct measure *m, int is_latency, double out[3])
+static int value_of(const struct rows *t, const struct row *r, int phase, int is_latency,
+                    double out[3])
 {
+    const struct measure *m = &r->m[phase];
     if (t->is_relative) {
         out[0] = is_latency ? m->time_ratio : 1 / m->time_ratio;
         out[1] = out[2] = (double)NAN;
         return isfinite(out[0]);
     }
-    out[0] = is_latency ? 1e3 / m->median : m->median;
-    out[1] = is_latency ? 1e3 / m->most : m->least;
-    out[2] = is_latency ? 1e3 / m->least : m->most;
+    out[0] = is_latency ? latency_of(r, m->median) : m->median;
+    out[1] = is_latency ? latency_of(r, m->most) : m->least;
+    out[2] = is_latency ? latency_of(r, m->least) : m->most;
     return isfinite(out[0]);
 }
 
@@ -229,7 +255,7 @@ static int has_phase(const struct rows *t, int phase)
 {
     double v[3];
     for (int i = 0; i < t->n; i++)
-        if (value_of(t, &t->r[i].m[phase], 0, v))
+        if (value_of(t, &t->r[i], phase, 0, v))
             return 1;
     return 0;
 }
@@ -243,12 +269,12 @@ static void include(struct panel *p, const struct rows *t, int phase, int is_lat
     for (int i = 0; i < t->n; i++) {
         const struct measure *m = &t->r[i].m[phase];
         double v[3];
-        if (!value_of(t, m, is_latency, v))
+        if (!value_of(t, &t->r[i], phase, is_latency, v))
             continue;
         axis_include(&p->ax, v[0]);
         axis_include(&p->ax, v[2]);
         if (!t->is_relative)
-            axis_include(&p->ax, is_latency ? 1e3 / m->dense : m->dense);
+            axis_include(&p->ax, is_latency ? latency_of(&t->r[i], m->dense) : m->dense);
     }
     p->ax.hi *= 1.04;
 }
@@ -262,7 +288,7 @@ static void draw_bars(struct sheet *s, struct panel *p, const struct rows *t, in
         const struct measure *m = &r->m[phase];
         double v[3], y = p->y + step * (i + 0.5);
         int rgb = r->colour < 0 ? sheet_colour(s, ROLE_REFERENCE) : sheet_series(s, r->colour);
-        if (!value_of(t, m, is_latency, v)) {
+        if (!value_of(t, r, phase, is_latency, v)) {
             sheet_text(s, p->x + 3, y, TEXT_LEFT, TEXT_MIDDLE, 1, sheet_colour(s, ROLE_DIM),
                        "not measured");
             continue;
@@ -272,7 +298,7 @@ static void draw_bars(struct sheet *s, struct panel *p, const struct rows *t, in
         if (isfinite(v[1]))
             panel_whisker(s, p, axis_at(&p->ax, v[1]), y, axis_at(&p->ax, v[2]), y, rgb);
         if (!t->is_relative && isfinite(m->dense)) {
-            double x = axis_at(&p->ax, is_latency ? 1e3 / m->dense : m->dense);
+            double x = axis_at(&p->ax, is_latency ? latency_of(r, m->dense) : m->dense);
             pen_colour(s->pen, sheet_colour(s, ROLE_TEXT), 1);
             pen_width(s->pen, s->venue->line);
             pen_segment(s->pen, x, y - step * 0.45, x, y + step * 0.45);
@@ -343,6 +369,8 @@ static void note(struct sheet *s, const struct rows *t)
         sheet_note(s, "Bars: median; whiskers: minimum and maximum over the rounds; long mark: "
                       "the dense pass measured in the same rounds. The number after a method is "
                       "the share of routed cells that it executes.");
+    if (t->batches && !t->is_relative)
+        sheet_note(s, "N texts: decoded together; throughput of all, latency of each.");
 }
 
 static int draw(struct sheet *s, struct err *e)

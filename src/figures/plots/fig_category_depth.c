@@ -56,7 +56,9 @@ static int take_run(struct sheet *s, int run, struct kinds *out, struct err *e)
         if (nll)
             out->k[k].nll = of_class(c, nll, k, room);
     }
-    out->has_nll = nll != NULL;
+    out->has_nll = 0;
+    for (int k = 0; rc == 0 && nll && k < RUN_CLASSES; k++)
+        out->has_nll |= out->k[k].nll.n > 0;
     mem_free(room);
     return rc;
 }

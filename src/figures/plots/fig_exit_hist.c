@@ -175,7 +175,7 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
 static void note(struct sheet *s, const struct groups *set)
 {
     if (set->n < s->runs)
-        sheet_note(s, "Bars: 95 %% confidence interval (Student's t) of the mean over seeds.");
+        sheet_note(s, "Bars: mean over seeds; whiskers: 95 %% confidence interval (Student's t).");
 }
 
 static int draw(struct sheet *s, struct err *e)

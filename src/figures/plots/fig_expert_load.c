@@ -93,7 +93,7 @@ static void draw_variation(struct sheet *s, const struct panel *p, const struct 
 {
     double most = 0, small = s->venue->small, left = p->x + p->w + small * 0.5,
            room = p->bar_gap - small * 0.5, h = p->h / x->rows;
-    char text[24];
+    char text[24] = "";
     for (int i = 0; i < x->rows; i++)
         most = fmax(most, expert_row_of(x, i).cv);
     pen_width(s->pen, s->venue->axis);
@@ -105,7 +105,8 @@ static void draw_variation(struct sheet *s, const struct panel *p, const struct 
             pen_box(s->pen, left, p->y + i * h + h * 0.1, room * cv / most, h * 0.8,
                     sheet_colour(s, ROLE_REFERENCE), 1);
     }
-    number_short(text, sizeof text, most);
+    if (most > 0) /* else 0 alone is the scale */
+        number_short(text, sizeof text, most);
     double y = p->y + p->h + small * 1.1;
     sheet_text(s, left, y, TEXT_LEFT, TEXT_BASELINE, 1, sheet_colour(s, ROLE_TEXT), "0");
     sheet_text(s, left + room, y, TEXT_CENTRE, TEXT_BASELINE, 1, sheet_colour(s, ROLE_TEXT), text);
@@ -158,9 +159,13 @@ static int draw_panel(struct sheet *s, const struct place *at, int i, int n, str
     double box[4];
     struct axis scale;
     int rc = p ? expert_load_read(&x, s->run[at->run].view, at->at, e)
-               : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
-    if (rc < 0)
+               : err_set(e, DS_EMEM, "out of memory");
+    if (rc < 0) {
+        char name[200];
+        sheet_run_name(s, at->run, name, sizeof name);
+        err_add(e, rc, "figure %s: run %s", s->ops->name, name);
         goto out;
+    }
     data_hash(s, "step", &x.step, sizeof x.step);
     data_hash(s, "layer", x.layer, (size_t)x.rows * sizeof *x.layer);
     data_hash(s, "count", x.count, (size_t)x.rows * (size_t)x.experts * sizeof *x.count);

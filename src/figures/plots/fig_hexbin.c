@@ -65,16 +65,17 @@ static int bin(const struct panel *p, const struct cloud *c, double size, struct
 {
     double layer = fabs(axis_at(&p->ay, 1) - axis_at(&p->ay, 0));
     int per = (int)fmax(2, 2 * floor(layer / (2 * size * 0.866) + 0.5));
-    h->dy = layer / per;
+    /* Of a very deep model a row has several layers. */
+    h->dy = fmax(layer / per, p->h / BINS_MAX);
+    while ((p->w / (h->dy * 1.1547) + 4) * (p->h / h->dy + 4) > BINS_MAX)
+        h->dy *= 2;
     h->dx = h->dy * 1.1547;
     h->r = h->dy / 1.5;
     h->cols = (int)ceil(p->w / h->dx) + 3;
     h->rows = (int)ceil(p->h / h->dy) + 3;
-    if ((long)h->cols * h->rows > BINS_MAX || h->cols < 1 || h->rows < 1)
-        return -1;
     h->count = mem_alloc((size_t)h->cols * (size_t)h->rows, sizeof *h->count);
     if (!h->count)
-        return -1;
+        return DS_EMEM;
     double y0 = axis_at(&p->ay, floor(p->ay.lo));
     for (size_t i = 0; i < c->n; i++) {
         double x = axis_at(&p->ax, (double)c->x[i]), y = axis_at(&p->ay, (double)c->y[i]);
@@ -205,7 +206,7 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, cons
     panel_layout(s, p, box[0], box[1], box[2], box[3]);
     panel_axes(s, p);
     if (bin(p, &c, s->venue->small * 0.62, &h) < 0) {
-        rc = err_set(e, DS_ERANGE, "figure %s: too many cells or out of memory", s->ops->name);
+        rc = err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
         goto out;
     }
     struct axis scale = {

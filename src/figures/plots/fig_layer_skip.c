@@ -46,14 +46,18 @@ static void draw_bars(struct sheet *s, struct panel *p, const struct interval *c
 static void result_text(const struct interval *c, int layers, char *out, size_t size)
 {
     double sum = 0;
-    int on = 0;
+    int on = 0, known = 0;
     char mean[24];
     for (int l = 0; l < layers; l++) {
-        sum += skipped(&c[l]).mean / layers;
+        if (!isfinite(c[l].mean)) /* not measured */
+            continue;
+        sum += skipped(&c[l]).mean;
         on += skips_none(&c[l]);
+        known++;
     }
-    number_format(mean, sizeof mean, sum, 1);
-    snprintf(out, size, "mean over layers %s %%; %d of %d layers skip no token", mean, on, layers);
+    number_format(mean, sizeof mean, sum / known, 1);
+    snprintf(out, size, "mean over %slayers %s %%; %d of %d layers skip no token",
+             known < layers ? "measured " : "", mean, on, known);
 }
 
 static int draw_panel(struct sheet *s, const struct groups *set, int i, struct err *e)
@@ -96,10 +100,11 @@ static void note(struct sheet *s, const struct groups *set)
     for (int i = 0; i < set->n; i++)
         seeds = set->g[i].runs > seeds ? set->g[i].runs : seeds;
     if (seeds > 1)
-        sheet_note(s,
-                   "Mean over up to n = %d seeds; bars: 95 %% confidence interval (Student's t) of "
-                   "the mean.",
-                   seeds);
+        sheet_note(
+            s,
+            "Bars: mean over up to n = %d seeds; whiskers: 95 %% confidence interval (Student's "
+            "t) of the mean.",
+            seeds);
     else
         sheet_note(s, "One seed: no confidence interval.");
     sheet_note(s, "Causal decisions on validation text.");

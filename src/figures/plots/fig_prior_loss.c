@@ -48,22 +48,9 @@ static int draw_panel(struct sheet *s, const struct groups *set, take_fn *take, 
 
 static void note(struct sheet *s, const struct groups *set, int layers)
 {
-    int seeds = 1;
-    for (int g = 0; g < set->n; g++)
-        seeds = set->g[g].runs > seeds ? set->g[g].runs : seeds;
     if (set->n == 1)
         sheet_note(s, "Shown: %s.", set->g[0].label);
-    if (seeds > 1)
-        sheet_note(s,
-                   "Loss: mean over up to n = %d seeds; band: 95 %% confidence interval (Student's "
-                   "t) of the "
-                   "mean.",
-                   seeds);
-    else if (s->opt.smooth < 0)
-        sheet_note(s, "Loss: smoothed from %d points on; raw values in the background.",
-                   (int)CURVE_SMOOTH_FROM);
-    else if (s->opt.smooth > 0)
-        sheet_note(s, "Loss: smoothed with weight %g, over the raw values.", s->opt.smooth);
+    curve_note(s, set, "Loss");
     if (layers)
         sheet_note(s, "Error: mean over the layers that have a prior; band: range over the "
                       "layers.");

@@ -73,7 +73,9 @@ static int take_run(struct sheet *s, struct gates *g, int run, int place, struct
         g->caveat = *probe_caveat(p) ? p : g->caveat;
     }
     if (cells == 0)
-        return sheet_fail(s, run, e, "record 'probe': every cell of 'gate' is always on");
+        return sheet_fail(s, run, e,
+                          "record 'probe': no cell of 'gate' was decided by the router: all are "
+                          "always on, after an exit or not finite");
     g->share[place] = above / (double)cells;
     return 0;
 }

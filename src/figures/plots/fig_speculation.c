@@ -10,7 +10,13 @@
 #include "base/utf8.h"
 #include "figures/plot.h"
 
-enum { POINTS_MAX = 4096, SERIES_MAX = LEGEND_MAX - 1, MARKERS = 6, NAME_BYTES = 80 };
+enum {
+    POINTS_MAX = 4096,
+    SERIES_MAX = LEGEND_MAX - 1,
+    MARKERS = 6,
+    NAME_BYTES = 80,
+    KEY_BYTES = 400
+};
 
 struct point {
     double x, y;
@@ -19,7 +25,9 @@ struct point {
 struct points {
     struct point p[POINTS_MAX];
     int n;
-    char name[SERIES_MAX][NAME_BYTES];
+    char key[SERIES_MAX][KEY_BYTES];   /* tells series apart */
+    char name[SERIES_MAX][NAME_BYTES]; /* what is drawn: its beginning */
+    int bench[SERIES_MAX];             /* its file; -1: texts */
     int is_bench[SERIES_MAX], series;
     int texts, different;
 };
@@ -47,28 +55,28 @@ static int takes(const struct json *j)
 
 /* ---- data ---- */
 
-static int series_of(struct points *all, const char *name, int is_bench)
+static int series_of(struct points *all, const char *name, int bench)
 {
-    char text[NAME_BYTES];
-    struct str clean = str_in(text, sizeof text);
     int i = 0;
-    utf8_sanitise(&clean, name, strlen(name), 48, 0);
-    while (i < all->series && !(all->is_bench[i] == is_bench && strcmp(all->name[i], text) == 0))
+    while (i < all->series && !(all->bench[i] == bench && strcmp(all->key[i], name) == 0))
         i++;
     if (i == SERIES_MAX)
         return -1;
     if (i == all->series) {
-        str_copy(all->name[i], sizeof all->name[i], text);
-        all->is_bench[i] = is_bench;
+        struct str clean = str_in(all->name[i], sizeof all->name[i]);
+        utf8_sanitise(&clean, name, strlen(name), 48, 0);
+        str_copy(all->key[i], sizeof all->key[i], name);
+        all->bench[i] = bench;
+        all->is_bench[i] = bench >= 0;
         all->series++;
     }
     return i;
 }
 
-static int add(struct sheet *s, struct points *all, const char *name, int is_bench, double x,
-               double y, struct err *e)
+static int add(struct sheet *s, struct points *all, const char *name, int bench, double x, double y,
+               struct err *e)
 {
-    int series = series_of(all, name, is_bench);
+    int series = series_of(all, name, bench);
     if (series < 0)
         return err_set(e, DS_EUSAGE, "figure %s: too many drafts: expected at most %d",
                        s->ops->name, SERIES_MAX);
@@ -99,15 +107,15 @@ static int take_generation(struct sheet *s, struct points *all, int run, const s
 {
     double speedup = json_num(json_get(x, "speedup"), (double)NAN), share = acceptance(x);
     long long layers = json_int(json_get(x, "layers"), 0);
-    char name[NAME_BYTES];
+    char name[KEY_BYTES];
     if (!(speedup > 0 && speedup < 1e6))
         return sheet_fail(s, run, e, "no number 'speedup' (depthscope generate --compare --json)");
     if (!isfinite(share))
         return sheet_fail(s, run, e, "no drafted token was accepted or rejected");
-    snprintf(name, sizeof name, "%.32s of %lld", json_str(json_get(x, "draft"), NULL), layers);
+    snprintf(name, sizeof name, "%.300s of %lld", json_str(json_get(x, "draft"), NULL), layers);
     all->texts++;
     all->different += json_bool(json_get(x, "same_text"), 1) == 0;
-    return add(s, all, name, 0, share, speedup, e);
+    return add(s, all, name, -1, share, speedup, e);
 }
 
 /* "speculative 0.5, exit 4, 3 drafted" */
@@ -116,7 +124,7 @@ static int take_result(struct sheet *s, struct points *all, int run, const struc
 {
     const char *group = json_str(json_get(x, "group"), NULL);
     const char *name = json_str(json_get(x, "name"), NULL);
-    char file[200], series[NAME_BYTES], *end;
+    char file[200], series[KEY_BYTES], *end;
     if (!group || !name || strcmp(group, "speculate") != 0 ||
         strncmp(name, bench_prefix, sizeof bench_prefix - 1) != 0)
         return 0;
@@ -129,8 +137,8 @@ static int take_result(struct sheet *s, struct points *all, int run, const struc
                           bench_prefix, name);
     end += 2;
     sheet_run_name(s, run, file, sizeof file);
-    snprintf(series, sizeof series, "%.24s: %.*s", file, (int)strcspn(end, ","), end);
-    return add(s, all, series, 1, share, speedup, e);
+    snprintf(series, sizeof series, "%s: %.*s", file, (int)strcspn(end, ","), end);
+    return add(s, all, series, run, share, speedup, e);
 }
 
 static int take_file(struct sheet *s, struct points *all, int run, struct err *e)

@@ -31,19 +31,6 @@ static int takes(const struct json *j)
     return json_kind_of(json_get(json_root(j), "results")) == JSON_KIND_OBJECT;
 }
 
-/* 1 when another task of the file is made of this one: mmlu stands for its subjects. */
-static int is_part(const struct json_node *root, const char *name)
-{
-    const struct json_node *all = json_get(root, "group_subtasks"), *list;
-    for (void *at = NULL; (list = json_next(all, &at, NULL, NULL));)
-        for (size_t i = 0; i < json_len(list); i++) {
-            const char *part = json_str(json_at(list, i), NULL);
-            if (part && strcmp(part, name) == 0)
-                return 1;
-        }
-    return 0;
-}
-
 /* "acc" of "acc,none"; 1 when `key` is a value of that metric (and not its standard error). */
 static int is_metric(const char *key, const char *metric)
 {
@@ -68,6 +55,36 @@ static const char *metric_of(const struct sheet *s, const struct json_node *scor
         }
     }
     return NULL;
+}
+
+/* 1 when a task of the file with an accuracy of its own is made of this one: mmlu stands for its
+ * subjects, a group without a value for nothing. */
+static int is_part(const struct sheet *s, const struct json_node *root, const char *name)
+{
+    const struct json_node *all = json_get(root, "group_subtasks"), *list;
+    const char *group;
+    for (void *at = NULL; (list = json_next(all, &at, &group, NULL));) {
+        if (!metric_of(s, json_get(json_get(root, "results"), group)))
+            continue;
+        for (size_t i = 0; i < json_len(list); i++) {
+            const char *part = json_str(json_at(list, i), NULL);
+            if (part && strcmp(part, name) == 0)
+                return 1;
+        }
+    }
+    return 0;
+}
+
+/* Each once, also when several files have it. */
+static void skip_task(struct tasks *all, const char *name)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%.60s", name);
+    size_t n = strlen(text);
+    for (const char *at = str_text(&all->skipped); (at = strstr(at, text)) != NULL; at++)
+        if ((at == str_text(&all->skipped) || at[-1] == ' ') && (!at[n] || at[n] == ','))
+            return;
+    str_addf(&all->skipped, "%s%s", all->skipped.len ? ", " : "", text);
 }
 
 /* "acc,none" -> "acc_stderr,none" */
@@ -116,11 +133,11 @@ static int take_file(struct sheet *s, struct tasks *all, int file, struct err *e
     const char *name;
     int found = 0;
     for (void *at = NULL; (scores = json_next(results, &at, &name, NULL));) {
-        if (is_part(root, name))
+        if (is_part(s, root, name))
             continue;
         const char *metric = metric_of(s, scores);
         if (!metric || strlen(name) >= NAME_BYTES || strlen(metric) >= NAME_BYTES) {
-            str_addf(&all->skipped, "%s%.60s", all->skipped.len ? ", " : "", name);
+            skip_task(all, name);
             continue;
         }
         struct task *t = task_of(all, name, metric);

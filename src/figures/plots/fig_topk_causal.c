@@ -68,11 +68,33 @@ static double row_height(const struct sheet *s, const struct group *g)
     return s->venue->small * fmax(2, 0.9 * g->runs + 0.6);
 }
 
-/* One row per experiment from the top, followed by its gap. */
+/* Rows from y downwards, each followed by its gap; `head`: space for its name above it, or 0. */
+static void draw_rows(struct sheet *s, const struct groups *set, const struct pair *v,
+                      struct panel *p, double scale, double head)
+{
+    double small = s->venue->small, right = p->x + p->w + small * 0.8, y = p->y;
+    int ink = sheet_colour(s, ROLE_TEXT);
+    char text[96];
+    for (int g = 0; g < set->n; g++) {
+        const char *name = set->g[g].label;
+        double h = row_height(s, &set->g[g]) * scale, at = y + head * scale + h / 2;
+        gap_text(&set->g[g], v, text, sizeof text);
+        draw_row(s, p, &set->g[g], v, at, h);
+        if (head > 0)
+            sheet_text(s, p->x + small * 0.5, y + head * scale * 0.6, TEXT_LEFT, TEXT_MIDDLE, 1,
+                       ink, name);
+        else
+            sheet_text(s, p->x - 5, at, TEXT_RIGHT, TEXT_MIDDLE, 1, ink, name);
+        sheet_text(s, right, at, TEXT_LEFT, TEXT_MIDDLE, 1, ink, text);
+        y += h + head * scale;
+    }
+}
+
+/* One row per experiment from the top, named at the left, or above it where the names are long. */
 static void draw_pairs(struct sheet *s, const struct groups *set, const struct pair *v,
                        struct panel *p)
 {
-    double small = s->venue->small, names = 0, gaps = 0, rows = 0, y;
+    double small = s->venue->small, names = 0, gaps = 0, rows = 0;
     char text[96];
     axis_reset(&p->ax);
     for (int i = 0; i < s->runs; i++) {
@@ -91,25 +113,16 @@ static void draw_pairs(struct sheet *s, const struct groups *set, const struct p
     p->right = gaps + small;
     panel_entry(p, "top-k, not causal", sheet_series(s, 1), 0, 1, 0);
     panel_entry(p, "causal", sheet_series(s, 0), 0, 0, 0);
-    names = fmin(names, s->width * 0.4);
+    double head = names > s->width * 0.4 ? small * 1.4 : 0, left = head > 0 ? 0 : names;
+    rows += set->n * head;
     s->legend_above = 1;
     s->height = rows + s->venue->base * 4.4 + small * 1.5;
-    panel_layout(s, p, names + small * 0.2, 0, s->width - names - small * 0.2, s->height);
+    panel_layout(s, p, left + small * 0.2, 0, s->width - left - small * 0.2, s->height);
     p->ay.ticks = 0;
     panel_axes(s, p);
-    y = p->y;
     sheet_text(s, p->x + p->w + small * 0.8, p->y - small * 0.9, TEXT_LEFT, TEXT_MIDDLE, 1,
                sheet_colour(s, ROLE_DIM), "gap");
-    for (int g = 0; g < set->n; g++) {
-        double h = row_height(s, &set->g[g]) * p->h / rows;
-        gap_text(&set->g[g], v, text, sizeof text);
-        draw_row(s, p, &set->g[g], v, y + h / 2, h);
-        sheet_text(s, p->x - 5, y + h / 2, TEXT_RIGHT, TEXT_MIDDLE, 1, sheet_colour(s, ROLE_TEXT),
-                   set->g[g].label);
-        sheet_text(s, p->x + p->w + small * 0.8, y + h / 2, TEXT_LEFT, TEXT_MIDDLE, 1,
-                   sheet_colour(s, ROLE_TEXT), text);
-        y += h;
-    }
+    draw_rows(s, set, v, p, p->h / rows, head);
     panel_legend(s, p);
 }
 
@@ -179,8 +192,10 @@ static int draw(struct sheet *s, struct err *e)
     }
     if (rc == 0 && accuracy)
         rc = draw_accuracy(s, &set, e);
-    if (rc == 0 && accuracy)
+    if (rc == 0 && accuracy) {
         sheet_note(s, "Below: share of cells where the causal predictor agrees with top-k.");
+        curve_note(s, &set, "Accuracy");
+    }
     groups_release(&set);
     mem_free(v);
     mem_free(p);

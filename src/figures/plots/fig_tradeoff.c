@@ -199,7 +199,7 @@ static void draw_capacities(struct sheet *s, struct panel *p, const struct point
     for (int i = 0; i < v->n; i++) {
         number_format(text, sizeof text, v->p[i].capacity, -1);
         double wide = glyph_width(text, small),
-               x = axis_at(&p->ax, v->p[i].x[BY_FLOPS]) + small * 0.5,
+               x = fmin(axis_at(&p->ax, v->p[i].x[BY_FLOPS]) + small * 0.5, s->width - wide),
                y = axis_at(&p->ay, v->p[i].y.mean) + small * 1.1;
         if (x + wide + small * 0.6 > last_x && fabs(y - last_y) < small * 1.3)
             continue;
