@@ -201,6 +201,73 @@ def python_stands_in_where_the_program_is_missing():
     assert own["longer"]["val_loss"] == 2.25, own["longer"]
 
 
+def odd_runs():
+    """What lists meet besides finished runs, in the folder runs."""
+    log("runs/noted/log.mp", 30, run_id="id")
+    put_text("runs/noted/meta.json", '{"preset": "quick tiny"}')
+    put_text("runs/noted/notes.json", '{"tags": ["paper", "two words", 5, "paper", "\u00fc"], "note": "a \\"note\\""}')
+    os.makedirs("runs/waiting")
+    put_text("runs/waiting/config.yaml", "seed: 1\nmodel:\n  method: dtf\n  layers: 2\n")
+    log("runs/a/b/c/d/log.mp", 3, run_id="deep")
+    log("runs/noted/sub/log.mp", 3)  # part of a run
+    log("runs/.hidden/log.mp", 3)
+    log("elsewhere/log.mp", 3, run_id="linked")
+    os.symlink(os.path.abspath("elsewhere"), "runs/link")
+    os.symlink("noted", "runs/latest")
+    os.symlink("..", "runs/up")
+    l = log("runs/resumed/log.mp", 4, run_id="first", parent="p", seed=3)
+    l.put("head", 4, steps=9)  # a resume that says only what is new
+    l.put("metric", 5, loss=1.5)
+    l.put("system", 7, disk_free=5e9, gpus=[])
+    Log("runs/odd/log.mp").put("eval", 3, task=["final"], routing="causal", loss=2.0)
+    l = Log("runs/interrupted/log.mp")
+    l.put("head", 0, run_id="x", method="mod", steps=5)
+    l.put("end", 2, status="interrupted")
+    Log("runs/trace/log.mp").put("probe", 0, layers=2, text=["x"], run=[1, 0])
+    l = log("runs/damaged/log.mp", 3)
+    with open("runs/damaged/log.mp", "ab") as f:
+        f.write(b"\xc9\0\0\1\0\x44" + bytes(100))
+    l.put("head", 3, run_id="again", method="edp", steps=9)
+    l.put("metric", 7, loss=1.25)
+    os.makedirs("runs/nothing")
+    put_text("runs/nothing/log.mp", "")
+
+
+def put_text(path, text):
+    with open(path, "w") as f:
+        f.write(text)
+
+
+@test
+def the_script_lists_what_its_own_machine_lists():
+    odd_runs()
+    os.makedirs("python")
+    os.symlink(sys.executable, "python/python3")
+    way = script("python.sh", 'for last; do :; done\nPATH="%s" exec /bin/sh -c "$last"\n' % os.path.abspath("python"))
+    own, far = ({r["name"]: r for r in run_json("runs", *target, **e)} for target, e in (
+        (("runs",), {}), (("box:" + os.path.abspath("runs"),), home(DEPTHSCOPE_SSH=way))))
+    for r in list(own.values()) + list(far.values()):
+        for key in ("age", "path", "host", "modified"):
+            r.pop(key, None)
+        r["spark"] = ["%.5g" % x for x in r["spark"]]
+    assert sorted(own) == sorted(far), (sorted(own), sorted(far))
+    for name, r in own.items():
+        assert r == far[name], {k: (r[k], far[name].get(k)) for k in r if r[k] != far[name].get(k)}
+    assert own["noted"]["tags"] == ["paper", "\u00fc"] and own["interrupted"]["status"] == "stopped" and own["resumed"]["parent"] == "p", own
+
+
+@either
+def a_run_that_was_killed_becomes_silent_without_a_record_more():
+    l = Log("runs/killed/log.mp")
+    l.put("head", 0, run_id="ab", method="edp", steps=99, time=time.time() - 11)
+    l.put("metric", 1, loss=2.0, time=time.time() - 11)
+    a = Agent(os.path.abspath("runs"))
+    a.ask(do="list")
+    assert a.until("row", name="killed")["state"] == "live"
+    assert a.until("row", name="killed")["state"] == "silent"
+    a.close()
+
+
 @test
 def a_shell_stands_in_where_python_is_missing_too():
     ways = {"bare": "stat tail head wc cat date".split()}
@@ -375,6 +442,56 @@ def a_long_log_comes_as_its_extremes_and_then_whole():
     assert len(got) < 300 and n + 2 <= got[0]["step"], (len(got), got[0])
     l.put("metric", n + 2002, loss=1.0)
     assert [b["step"] for b in bodies(a.until("log"))] == [n + 2002]
+    a.close()
+
+
+@either
+def a_long_log_comes_with_the_newest_of_what_is_no_metric():
+    l, n = Log("runs/a/log.mp"), 3000
+    l.put("head", 0, run="x", run_id="ab", method="edp", layers=2, steps=n)
+    for i in range(1, n + 1):
+        l.put("metric", i, loss=2.0, note="." * 40)
+        if i in (1000, 2000):
+            l.put("layer", i, gate_ratio=[1.0, 1.0 / i])
+            l.put("system", i, cpu=0.25, gpus=[])
+            for name in ("expert_load", "attention"):
+                l.put("matrix", i, name=name, rows=1, cols=2, value=[0.5, 1.0 / i])
+            l.put("sample", i, name="final", n=2, column={"nll": [1.0, 1.0 * i]})
+            l.put("head", i, run="x", run_id="ab", method="edp", layers=2, steps=2 * n, resume=i)
+    a = Agent(os.path.abspath("runs"))
+    a.ask(do="list")
+    assert a.until("row")["run_id"] == "ab"
+    a.until("listed")
+    a.ask(do="follow", run="a")
+    got = []
+    while not any(b["step"] == n for b in got):
+        got += bodies(a.until("log"))
+    heads = [(b["step"], b["steps"]) for b in got if b["kind"] == "head"]
+    assert heads == [(0, n), (2000, 2 * n)] and got[0]["kind"] == "head", heads
+    assert [b["step"] for b in got if b["kind"] in ("metric", "head")] == sorted(b["step"] for b in got if b["kind"] in ("metric", "head"))
+    kept = sorted((b["kind"], b.get("name", ""), b["step"]) for b in got if b["kind"] in ("layer", "system", "matrix", "sample"))
+    assert kept == [("layer", "", 2000), ("matrix", "attention", 2000), ("matrix", "expert_load", 2000), ("sample", "final", 2000), ("system", "", 2000)], kept
+    a.close()
+
+
+@either
+def a_run_that_is_made_anew_while_the_line_is_lost_is_sent_from_its_beginning():
+    log("runs/a/log.mp", 3, run_id="old")
+    a = Agent(os.path.abspath("runs"))
+    a.ask(do="list")
+    a.until("listed")
+    a.ask(do="follow", run="a")
+    x = a.until("log")
+    a.close()
+    with open("runs/a/log.mp", "r+b") as f:  # the file system gives the number of a deleted file to the next one
+        f.truncate(0)
+    log("runs/a/log.mp", 9, run_id="new")
+    a = Agent(os.path.abspath("runs"))
+    a.ask(do="list")
+    a.until("listed")
+    a.ask(**{"do": "follow", "run": "a", "from": x["at"], "id": x["id"]})
+    x = a.until("log")
+    assert x["reset"] and bodies(x)[0]["run_id"] == "new", x
     a.close()
 
 
