@@ -321,6 +321,7 @@ def a_host_that_cannot_be_reached_is_one_line():
                       ("No such file", "/no/ssh"), ("the agent ended", ssh("exit 0")),
                       ("neither depthscope nor python3 nor a shell is found", ssh(command="PATH=/nowhere /bin/sh -c 'exec depthscope agent'")),
                       ("only other output", ssh("while :; do echo noise noise noise noise; done")),
+                      ("no such folder", hostile([{"kind": "agent", "protocol": 1, "time": 1.0}, {"kind": "error", "text": "no such folder"}, {"kind": "listed"}])),
                       ("protocol 9", hostile([{"kind": "agent", "protocol": 9, "time": 1.0}]))):
         refused(text, "runs", "box:x", code=1, **dict(e, DEPTHSCOPE_SSH=how))
     refused("no such folder", "runs", "box:/no/such/folder", code=1, **home())
