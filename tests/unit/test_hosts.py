@@ -1,5 +1,6 @@
 """Runs on other machines: the agent, the list of a host, hostile and broken far ends.  A script stands in for ssh (DEPTHSCOPE_SSH):
 it runs the far command with this machine's shell.  DEPTHSCOPE names the program."""
+import fcntl
 import json
 import os
 import select
@@ -283,8 +284,34 @@ def a_shell_stands_in_where_python_is_missing_too():
         env = home(DEPTHSCOPE_SSH=bare)
         rows = {r["name"]: r for r in run_json("runs", "box:" + os.path.abspath("shell runs"), **env)}
         assert sorted(rows) == ["deep/er", "it's"] and rows["it's"]["host"] == "box", rows
+        own = {r["name"]: r for r in run_json("runs", "shell runs")}
+        for name, key in [(n, k) for n in own for k in ("status", "method", "step", "steps", "seed", "loss", "tok_s", "run_id")]:
+            assert rows[name][key] == own[name][key], (name, key, rows[name][key], own[name][key])
+        assert own["deep/er"]["status"] == "done", own
         assert [r["name"] for r in run_json("runs", "box:%s/it's" % os.path.abspath("shell runs"), **env)] == ["it's"]
         refused("no such folder", "runs", "box:/no/where", code=1, **env)
+
+
+@test
+def a_shell_sees_which_runs_are_locked():
+    os.makedirs("bare")
+    for tool in "sh stat tail head wc cat date".split():
+        os.symlink(shutil.which(tool), "bare/" + tool)
+    way = script("bare.sh", 'for last; do :; done\nPATH="%s" exec /bin/sh -c "$last"\n' % os.path.abspath("bare"))
+    held = []
+    for name in ("held", "paused", "killed"):
+        l = Log("runs/%s/log.mp" % name)
+        l.put("head", 0, run_id=name, method="edp", steps=99, time=time.time() - 99)
+        l.put("metric", 1, loss=2.0, time=time.time() - 99)
+        if name == "paused":
+            l.put("event", 1, name="pause", time=time.time() - 99)
+        if name != "killed":
+            fcntl.flock(l.file, fcntl.LOCK_EX)
+            held.append(l)
+        os.utime("runs/%s/log.mp" % name, (time.time() - 99,) * 2)
+    rows = {r["name"]: r["status"] for r in run_json("runs", "box:" + os.path.abspath("runs"), **home(DEPTHSCOPE_SSH=way))}
+    assert rows == {"held": "live", "paused": "paused", "killed": "silent"}, rows
+    held.clear()
 
 
 @test
