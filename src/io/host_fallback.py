@@ -11,6 +11,7 @@ LONG, GATHER, WINDOW, SAMPLES, FOLLOWS, COMMAND_S = 128 << 10, 8 << 10, 32 << 10
 NUMBERS = "step steps val_loss loss flops_ratio time_ratio tok_s eta mfu seed pid disk_free gpu_use alerts".split()
 RULES = "nan loss stall layer gpu disk".split()
 BAD_LOSS = 1 << 16
+WHOLE = 16 << 10  # bytes of a record that is parsed for a list
 YOUNG = 15  # seconds, as io/run_state.c
 state = dict(root=None, only=False, lists=False, listed=False, rows={}, young={}, last={}, follows={}, commands={}, seq=0, sent=0, acked=0, beat=0, looked=-9, readonly=READONLY)
 
@@ -89,6 +90,20 @@ def body(data, at):
         return x if isinstance(x, dict) else {}
     except (ValueError, IndexError, struct.error, TypeError):
         return {}
+
+
+def brief(data, at):
+    """The first keys of a large record: what kind it is, of which step and time."""
+    x, at = {}, at + 18
+    try:
+        n = struct.unpack_from(">H" if data[at] == 0xDE else ">I", data, at + 1)[0] if data[at] >= 0xDE else data[at] & 15
+        at += {0xDE: 3, 0xDF: 5}.get(data[at], 1)
+        for _ in range(min(n, 4)):
+            key, at = unpack(data, at)
+            x[key], at = unpack(data, at)
+    except (ValueError, IndexError, struct.error, TypeError):
+        pass
+    return x
 
 
 def length(data, at):
@@ -190,6 +205,8 @@ def take_head(x, r):
 
 def take_metric(x, r):
     r["metrics"] += 1
+    if "val_loss" in x:
+        r.update(validates=True, val_at=r["metrics"])
     r["ms"] = r["ms"][-49:] + [number(x["step_ms"])] if x.get("step_ms") else r["ms"]
     r["share"].update({k: number(x[k]) for k in ("evaluation_share", "checkpoint_share") if k in x})
     loss = number(x.get("loss"))
@@ -234,11 +251,12 @@ def take_part(r, data, offset):
     at = find(data, 0)
     while at < len(data):
         n = length(data, at)
-        x = body(data, at) if 0 < n <= 64 << 10 else {}
-        if not x and not (n > 64 << 10 and data[at + n:at + n + 1] in (b"", b"\xc9")):
+        x = body(data, at) if 0 < n <= WHOLE else brief(data, at) if n else {}
+        if not x or n > WHOLE and data[at + n:at + n + 1] not in (b"", b"\xc9"):
             at = find(data, at + 1)  # damage, or the end
             continue
         take_record(x, r, offset + at)
+        r["parsed"] += n if n <= WHOLE else 0
         at += n
     return r
 
@@ -246,13 +264,13 @@ def take_part(r, data, offset):
 def tail(path, size, back):
     """What the beginning and the last `back` bytes say of a run."""
     r = dict(values={}, ranks={}, text={}, share={}, last={}, ms=[], points=[], ends="", paused=False, writer=False, log=False,
-             step=0, time=0.0, metrics=0, evals=0, alerts=0, records=0)
+             validates=False, val_at=0, parsed=0, step=0, time=0.0, metrics=0, evals=0, alerts=0, records=0)
     r["pass"] = False
     with open(path, "rb") as f:
         if size > back:
             take_part(r, f.read(64 << 10), 0)
             r["values"] = {k: v for k, v in r["values"].items() if k in ("steps", "seed")}
-            r.update(ranks={}, ends="", metrics=0, evals=0, alerts=0, ms=[])
+            r.update(ranks={}, ends="", metrics=0, evals=0, alerts=0, ms=[], parsed=0)
         f.seek(max(0, size - back))
         return take_part(r, f.read(back), max(0, size - back))
 
@@ -335,9 +353,10 @@ def eta(r):
 
 def row(name, path):
     st = os.stat(path)
-    for back in (256 << 10, 1 << 20, 4 << 20, 16 << 20):
+    for back in (64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20):
         r = tail(path, st.st_size, back)
-        if back >= st.st_size or r["metrics"] and "val_loss" in r["values"] and (r["evals"] or not r["ends"] or r["metrics"] > 8):
+        is_known = r["metrics"] and "val_loss" in r["values"] and (r["evals"] or r["val_at"] > 1 and (not r["ends"] or r["metrics"] > 8))
+        if back >= st.st_size or is_known or r["parsed"] > (768 << 10 if r["validates"] else 192 << 10):
             break
     live, values, points = is_live(path), r["values"], r["points"] + more_points(path, st.st_size, back)
     state["last"][name] = r["last"]
