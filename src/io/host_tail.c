@@ -30,7 +30,7 @@ enum {
     LINE_MAX = 2048
 };
 /* first_s: for the newest values of all logs, before the list counts as complete without them */
-static const double list_s = 5, follow_s = 1, young_s = 15, first_s = 8;
+static const double list_s = 5, follow_s = 1, young_s = 15, first_s = 60;
 
 /* data: exactly as many bytes as announced, whatever happens to the file meanwhile. */
 const char host_tail_command[] =

@@ -170,7 +170,7 @@ T(a_list_is_complete_though_values_are_late)
         if (i % 2)
             next("row");
     }
-    t_true(strncmp(asked(109), "data 0 16384 r11 ", 17) == 0);
+    t_true(strncmp(asked(161), "data 0 16384 r11 ", 17) == 0);
     feed("data 0 70000\n");
     for (int i = 0; i < 12; i++)
         t_true(value_is(value_get(next("row"), "state"), "silent"));
