@@ -11,9 +11,10 @@ LONG, GATHER, WINDOW, SAMPLES, FOLLOWS, COMMAND_S = 128 << 10, 8 << 10, 32 << 10
 NUMBERS = "step steps val_loss loss flops_ratio time_ratio tok_s eta mfu seed pid disk_free gpu_use alerts".split()
 RULES = "nan loss stall layer gpu disk".split()
 BAD_LOSS = 1 << 16
+LOOKS = 4096  # names below the folders of the root
 WHOLE = 16 << 10  # bytes of a record that is parsed for a list
 YOUNG = 15  # seconds, as io/run_state.c
-state = dict(root=None, only=False, lists=False, listed=False, rows={}, young={}, last={}, follows={}, commands={}, seq=0, sent=0, acked=0, beat=0, looked=-9, readonly=READONLY)
+state = dict(root=None, only=False, lists=False, listed=False, rows={}, young={}, last={}, follows={}, commands={}, looks=0, seq=0, sent=0, acked=0, beat=0, looked=-9, readonly=READONLY)
 
 
 def crc32c(data):
@@ -161,6 +162,9 @@ def logs(root, below="", depth=3):
         return
     for name in names:
         path = os.path.join(root, below, name)
+        state["looks"] += below != ""
+        if state["looks"] > LOOKS:
+            return
         if name.startswith(".") or not os.path.isdir(path) or is_inner_link(root, path):
             continue
         if os.path.isfile(os.path.join(path, "log.mp")) or os.path.exists(os.path.join(path, "config.yaml")):
@@ -372,6 +376,7 @@ def row(name, path):
 
 def runs():
     """Of the folder, or the one that was named instead."""
+    state["looks"] = 0
     return {os.path.basename(state["root"]): os.path.join(state["root"], "log.mp")} if state["only"] else dict(logs(state["root"]))
 
 
