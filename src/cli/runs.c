@@ -291,7 +291,7 @@ static int wait_for_host(struct host **out, const char *target, struct err *e)
         (void)poll(w, (nfds_t)host_watch(*out, w), 200);
         host_poll(*out);
         struct host_info x = host_info(*out);
-        if (x.is_listed)
+        if (x.is_listed && (x.runs > 0 || !x.why[0])) /* a missing folder has an empty list */
             break;
         if (!x.why[0]) /* still on its way */
             continue;

@@ -379,9 +379,10 @@ static void fall_silent(struct host *h)
     h->listed++;
     for (size_t i = 0; i < h->rows; i++) {
         struct run_row *r = h->row[i];
-        if (r->is_live || r->state == RUN_LIVE)
+        if (r->is_live || r->state == RUN_LIVE || r->state == RUN_PAUSED)
             r->state = RUN_SILENT;
         r->is_live = 0;
+        r->number[RUN_ETA] = (double)NAN;
     }
     for (int i = 0; i < h->mirrors; i++)
         lock_mirror(&h->mirror[i], 0);

@@ -60,6 +60,7 @@ struct scan {
     int is_last_pass; /* records are taken in order up to the end */
     int knows_pause;  /* 1: whether the run is paused, by a later part; 2: by this one */
     int has_val, has_eval, metrics;
+    uint64_t metric;  /* offset of the first metric record of what was read */
     unsigned alerts;  /* as RUN_ALERTS */
     unsigned unread;  /* rules of which nothing was read, */
     unsigned settled; /* and those of which a later part says something */
@@ -196,7 +197,7 @@ static void take_metric(struct scan *s, struct value body, uint64_t off)
         put(s, row[i].to, off, 0, x[row[i].key]);
     take_point(s, step, x[METRIC_LOSS]);
     s->has_val |= isfinite(x[METRIC_VAL_LOSS]);
-    s->metrics++;
+    s->metric = s->metrics++ == 0 || off < s->metric ? off : s->metric;
     if (!s->is_last_pass)
         return;
     if (has & 1U << METRIC_LOSS)
@@ -330,7 +331,10 @@ static void sample_at(struct scan *s, uint64_t off, uint64_t to)
 static int knows_enough(const struct scan *s, uint64_t bytes)
 {
     int has_val = isfinite(s->row->number[RUN_VAL_LOSS]) && s->from[RUN_VAL_LOSS] > 0;
-    int may_have_eval = s->row->phase.has_end && !s->has_eval && s->metrics < AFTER_EVAL;
+    /* the evaluation that a validation loss is of precedes it, and counts before its FLOPs */
+    int is_before = s->metric + 1 >= s->from[RUN_VAL_LOSS];
+    int may_have_eval =
+        !s->has_eval && (is_before || (s->row->phase.has_end && s->metrics < AFTER_EVAL));
     if (s->metrics > 0 && has_val && !may_have_eval)
         return 1;
     return bytes > (s->has_val ? 4 : 1) * (uint64_t)TAIL_READ_MAX;
@@ -405,9 +409,11 @@ static void read_log(struct scan *s)
     if (!read_tail(s, done))
         return;
     s->row->phase.is_paused = s->knows_pause ? s->row->phase.is_paused : was_paused;
-    for (int i = 0; i < RUN_NUMBERS; i++) /* nothing newer is there */
-        if (s->from[i] == 0 && first.from[i] > 0)
+    for (int i = 0; i < RUN_NUMBERS; i++) { /* where nothing is newer, or what is counts less */
+        int is_above = s->head < done && first.rank[i] > s->rank[i];
+        if ((s->from[i] == 0 || is_above) && first.from[i] > 0)
             s->row->number[i] = first.value[i];
+    }
 }
 
 /* The mean of the points of each of RUN_ROW_SPARK equal ranges of steps; ranges without points are

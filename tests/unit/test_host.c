@@ -51,8 +51,10 @@ static void add_row(struct record *r, struct str *frames, const char *name, doub
 {
     record_begin(r, "row", 7, time);
     record_str(r, "name", name);
-    record_str(r, "state", "live");
-    record_bool(r, "live", 1);
+    double number[RUN_NUMBERS] = {[RUN_ETA] = 60};
+    record_str(r, "state", name[0] == 'b' ? "paused" : "live");
+    record_bool(r, "live", name[0] != 'b'); /* where locks do not travel */
+    record_nums(r, "numbers", number, RUN_NUMBERS);
     record_num(r, "modified", time);
     end(r, frames);
 }
@@ -138,9 +140,11 @@ T(a_run_of_a_lost_host_is_no_longer_held_to_be_live)
     while (host_info(host).state == HOST_UP) /* the line ends after the log */
         wait_a_moment();
     t_true(is_locked(log) && r->is_live && r->state == RUN_LIVE);
+    t_true(run_of("b")->state == RUN_PAUSED && r->number[RUN_ETA] > 0);
     later = 20;
     wait_a_moment();
-    t_true(!r->is_live && r->state == RUN_SILENT);
+    t_true(!r->is_live && r->state == RUN_SILENT && isnan(r->number[RUN_ETA]));
+    t_true(run_of("b")->state == RUN_SILENT);
     t_true(!is_locked(log));
     host_close(host);
 }

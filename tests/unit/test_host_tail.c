@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "io/host_tail.h"
 #include "io/record.h"
+#include "io/runindex.h"
 #include "t.h"
 
 static struct host_tail *tail;
@@ -109,34 +110,98 @@ T(rows_are_listed_read_and_gone)
     char line[128];
     snprintf(line, sizeof line, "%zu 1002 7 ./a/log.mp\n", log.len);
     feed(line);
-    feed("5 900 8 ./deep/b/log.mp\nno line of a list\n1 1 1 ./log.mp\n1 2 3 /abs/log.mp\n");
-    feed("end 1003.5\n");
-    t_true(value_is(value_get(next("row"), "name"), "a"));
-    struct value row = next("row");
-    t_true(value_is(value_get(row, "name"), "deep/b"));
-    next("listed");
-    nothing_more();
-    t_str(asked(100), "data 0 4096 a "); /* the newest log first */
+    feed("5 900 8 ./deep/b/log.mp\n9 900 9 ./a/inner/log.mp\n300 950 10 ./new/config.yaml\n");
+    feed("no line of a list\n1 1 1 ./log.mp\n1 2 3 /abs/log.mp\nend 1003.5\n");
+    nothing_more();                                           /* what they are is not known yet */
+    t_str(asked(100), "data 0 16384 a data 0 16384 deep/b "); /* the newest log first, at once */
     feed_data(&log, 0, log.len, log.len);
-    row = next("row");
+    struct value row = next("row");
     t_true(value_is(value_get(row, "method"), "mod"));
     t_true(value_is(value_get(row, "run_id"), "abc"));
     t_true(value_is(value_get(row, "name"), "a"));
-    t_str(asked(100), "data 0 4096 deep/b ");
+    t_true(value_is(value_get(row, "state"), "live"));
+    t_near(value_num(value_at(value_get(row, "numbers"), RUN_STEPS), 0), 9, 0);
+    nothing_more();
     feed("data 0 0\n");
-    next("row");
+    t_true(value_is(value_get(next("row"), "name"), "deep/b"));
+    row = next("row");
+    t_true(value_is(value_get(row, "name"), "new") && value_is(value_get(row, "state"), "empty"));
+    next("listed");
     t_str(asked(101), ""); /* a list every five seconds */
     t_str(asked(106), "list 0 0  ");
     feed("end 1010\n"); /* as before */
     next("beat");
     t_str(asked(112), "list 0 0  ");
-    snprintf(line, sizeof line, "%zu 1011 7 ./a/log.mp\nend 1012\n", log.len);
+    feed("end 1025\n"); /* but time passes */
+    row = next("row");
+    t_true(value_is(value_get(row, "name"), "a") && value_is(value_get(row, "state"), "silent"));
+    next("beat");
+    t_str(asked(118), "list 0 0  ");
+    feed("locks\nlock 5\nlock 7\nend 1030\n"); /* and a process holds it after all */
+    row = next("row");
+    t_true(value_is(value_get(row, "name"), "a") && value_is(value_get(row, "state"), "live"));
+    t_true(value_num(value_get(row, "live"), 0) == 1);
+    next("beat");
+    t_str(asked(124), "list 0 0  ");
+    snprintf(line, sizeof line, "%zu 1011 7 ./a/log.mp\nend 1035\n", log.len);
     feed(line);
-    next("row");
     t_true(value_is(value_get(next("gone"), "name"), "deep/b"));
+    t_true(value_is(value_get(next("gone"), "name"), "new"));
+    next("row");
     next("beat");
     end();
     str_release(&log);
+}
+
+T(a_list_is_complete_though_values_are_late)
+{
+    begin();
+    t_str(asked(100), "list 0 0  ");
+    for (int i = 0; i < 20; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "70000 %d %d ./r%02d/log.mp\n", 100 + i, 10 + i, i);
+        feed(line);
+    }
+    feed("end 1000\n");
+    t_true(strncmp(asked(100), "data 0 16384 r19 data 65904 4096 r19 data 0 16384 r18 ", 53) == 0);
+    for (int i = 0; i < 16; i++) {
+        nothing_more();
+        feed("data 0 70000\n");
+        if (i % 2)
+            next("row");
+    }
+    t_true(strncmp(asked(161), "data 0 16384 r11 ", 17) == 0);
+    feed("data 0 70000\n");
+    for (int i = 0; i < 12; i++)
+        t_true(value_is(value_get(next("row"), "state"), "silent"));
+    next("listed");
+    end();
+}
+
+T(of_more_logs_than_there_is_room_for_the_newest_are_listed)
+{
+    begin();
+    t_str(asked(100), "list 0 0  ");
+    for (int i = 0; i < 2010; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "0 %d %d ./r%04d/log.mp\n",
+                 i < 2000 ? 100 + i : 50 + 100 * (i % 2), 10 + i, i);
+        feed(line);
+    }
+    feed("end 5000\n");
+    int n = 0, is_new = 0;
+    for (; frames_at < frames.len; n++) {
+        uint64_t seq;
+        struct value body;
+        int64_t length =
+            record_parse(frames.p + frames_at, frames.len - frames_at, &seq, &body, NULL);
+        is_new += value_is(value_get(body, "name"), "r2009");
+        t_true(!value_is(value_get(body, "name"), "r0000"));
+        frames_at += (size_t)length;
+    }
+    t_eq(n, 2001); /* and "listed" */
+    t_eq(is_new, 1);
+    end();
 }
 
 /* The head of the resume is further back than what is read. */
@@ -153,17 +218,94 @@ T(a_run_that_was_resumed_has_not_ended)
         t_true(record_end(r, 1, &log, NULL) == 0);
         record_free(r);
         t_str(asked(100 + 10 * i), "list 0 0  ");
-        snprintf(line, sizeof line, "%d %d 7 ./a/log.mp\nend %d\n", 9000 + i, 1001 + i, 1002 + i);
+        snprintf(line, sizeof line, "%d %d 7 ./a/log.mp\nend %d\n", 90000 + i, 1001 + i, 1002 + i);
         feed(line);
-        next("row");
-        next(i ? "beat" : "listed");
-        snprintf(line, sizeof line, "data %d 4096 a ", 9000 + i - 4096);
+        if (i) {
+            next("row");
+            next("beat");
+        }
+        snprintf(line, sizeof line, "%sdata %d 4096 a ", i ? "" : "data 0 16384 a ",
+                 90000 + i - 4096);
         t_str(asked(100 + 10 * i), line);
-        feed_data(&log, 0, log.len, 9000);
+        if (!i)
+            feed("data 0 90000\n");
+        feed_data(&log, 0, log.len, 90000);
         t_true(value_is(value_get(next("row"), "state"), state[i]));
+        if (!i)
+            next("listed");
         str_release(&log);
     }
     end();
+}
+
+T(the_newest_values_are_those_of_the_last_evaluation)
+{
+    struct str log = {0};
+    struct record *r = record_new();
+    static const struct {
+        const char *kind, *task;
+        double loss, flops;
+    } put[] = {{"eval", "final", 2.5, 0.5},
+               {"metric", NULL, 3, 0.9},
+               {"head", NULL, 0, 0},
+               {"eval", "val", 2.25, 0.25},
+               {"metric", NULL, 4, 0.75}};
+    for (size_t i = 0; i < DS_LEN(put); i++) {
+        record_begin(r, put[i].kind, (int64_t)i, 1000);
+        record_str(r, "task", put[i].task ? put[i].task : "");
+        record_str(r, "routing", "causal");
+        record_num(r, "loss", put[i].loss);
+        record_num(r, "val_loss", 9);
+        record_num(r, "flops_ratio", put[i].flops);
+        t_true(record_end(r, i + 1, &log, NULL) == 0);
+    }
+    record_free(r);
+    begin();
+    t_str(asked(100), "list 0 0  ");
+    char line[128];
+    snprintf(line, sizeof line, "%zu 1002 7 ./a/log.mp\nend 1003\n", log.len);
+    feed(line);
+    t_str(asked(100), "data 0 16384 a ");
+    feed_data(&log, 0, log.len, log.len);
+    struct value numbers = value_get(next("row"), "numbers");
+    next("listed");
+    t_near(value_num(value_at(numbers, RUN_VAL_LOSS), 0), 2.25, 0);
+    t_near(value_num(value_at(numbers, RUN_FLOPS_RATIO), 0), 0.25, 0);
+    t_near(value_num(value_at(numbers, RUN_LOSS), 0), 4, 0);
+    end();
+    str_release(&log);
+}
+
+/* The head of a followed log that is larger than a piece. */
+T(a_large_head_of_a_long_log_comes_before_its_end)
+{
+    struct str log = {0};
+    struct record *r = record_new();
+    char text[30001];
+    memset(text, 'x', sizeof text - 1);
+    text[30000] = '\0';
+    record_begin(r, "head", 0, 1000);
+    record_str(r, "config", text);
+    t_true(record_end(r, 1, &log, NULL) == 0);
+    record_free(r);
+    size_t head = log.len;
+    str_add_bytes(&log, text, 30000);
+    str_add_bytes(&log, text, 30000);
+    begin();
+    request("{\"do\":\"follow\",\"run\":\"a\",\"from\":0,\"id\":0}\n");
+    t_str(asked(100), "list 0 0  ");
+    feed("900000 1002 7 ./a/log.mp\nend 1003\n");
+    t_str(asked(100), "data 0 16384 a ");
+    feed_data(&log, 0, 16384, 900000);
+    next("log"); /* that it begins anew */
+    t_str(asked(100), "data 0 65536 a ");
+    feed_data(&log, 0, 65536, 900000);
+    size_t n = 0;
+    (void)value_bytes(value_get(next("log"), "frames"), &n);
+    t_eq(n, head);
+    t_str(asked(100), "data 834464 16384 a ");
+    end();
+    str_release(&log);
 }
 
 T(a_followed_log_comes_in_whole_records_and_begins_anew_when_it_is_another)
@@ -179,8 +321,6 @@ T(a_followed_log_comes_in_whole_records_and_begins_anew_when_it_is_another)
     char line[128];
     snprintf(line, sizeof line, "%zu 1002 7 ./a/log.mp\nend 1003\n", log.len);
     feed(line);
-    next("row");
-    next("listed");
     t_true(strncmp(asked(100), "data 0 ", 7) == 0);
     feed_data(&log, 0, log.len - 3, log.len); /* the last record is cut */
     struct value v = next("log");
@@ -247,7 +387,12 @@ T(a_folder_that_is_not_there_is_an_error)
     feed("none\n");
     next("agent");
     t_true(value_is(value_get(next("error"), "text"), "no such folder"));
-    t_str(asked(10), "");
+    t_str(asked(4), "");
+    t_str(asked(10), "open 0 0 nowhere "); /* it may be made yet */
+    feed("ok\n");
+    t_str(asked(10), "list 0 0  ");
+    feed("end 1003\n");
+    next("listed");
     end();
 }
 

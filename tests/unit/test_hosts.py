@@ -1,5 +1,6 @@
 """Runs on other machines: the agent, the list of a host, hostile and broken far ends.  A script stands in for ssh (DEPTHSCOPE_SSH):
 it runs the far command with this machine's shell.  DEPTHSCOPE names the program."""
+import fcntl
 import json
 import os
 import select
@@ -201,6 +202,73 @@ def python_stands_in_where_the_program_is_missing():
     assert own["longer"]["val_loss"] == 2.25, own["longer"]
 
 
+def odd_runs():
+    """What lists meet besides finished runs, in the folder runs."""
+    log("runs/noted/log.mp", 30, run_id="id")
+    put_text("runs/noted/meta.json", '{"preset": "quick tiny"}')
+    put_text("runs/noted/notes.json", '{"tags": ["paper", "two words", 5, "paper", "\u00fc"], "note": "a \\"note\\""}')
+    os.makedirs("runs/waiting")
+    put_text("runs/waiting/config.yaml", "seed: 1\nmodel:\n  method: dtf\n  layers: 2\n")
+    log("runs/a/b/c/d/log.mp", 3, run_id="deep")
+    log("runs/noted/sub/log.mp", 3)  # part of a run
+    log("runs/.hidden/log.mp", 3)
+    log("elsewhere/log.mp", 3, run_id="linked")
+    os.symlink(os.path.abspath("elsewhere"), "runs/link")
+    os.symlink("noted", "runs/latest")
+    os.symlink("..", "runs/up")
+    l = log("runs/resumed/log.mp", 4, run_id="first", parent="p", seed=3)
+    l.put("head", 4, steps=9)  # a resume that says only what is new
+    l.put("metric", 5, loss=1.5)
+    l.put("system", 7, disk_free=5e9, gpus=[])
+    Log("runs/odd/log.mp").put("eval", 3, task=["final"], routing="causal", loss=2.0)
+    l = Log("runs/interrupted/log.mp")
+    l.put("head", 0, run_id="x", method="mod", steps=5)
+    l.put("end", 2, status="interrupted")
+    Log("runs/trace/log.mp").put("probe", 0, layers=2, text=["x"], run=[1, 0])
+    l = log("runs/damaged/log.mp", 3)
+    with open("runs/damaged/log.mp", "ab") as f:
+        f.write(b"\xc9\0\0\1\0\x44" + bytes(100))
+    l.put("head", 3, run_id="again", method="edp", steps=9)
+    l.put("metric", 7, loss=1.25)
+    os.makedirs("runs/nothing")
+    put_text("runs/nothing/log.mp", "")
+
+
+def put_text(path, text):
+    with open(path, "w") as f:
+        f.write(text)
+
+
+@test
+def the_script_lists_what_its_own_machine_lists():
+    odd_runs()
+    os.makedirs("python")
+    os.symlink(sys.executable, "python/python3")
+    way = script("python.sh", 'for last; do :; done\nPATH="%s" exec /bin/sh -c "$last"\n' % os.path.abspath("python"))
+    own, far = ({r["name"]: r for r in run_json("runs", *target, **e)} for target, e in (
+        (("runs",), {}), (("box:" + os.path.abspath("runs"),), home(DEPTHSCOPE_SSH=way))))
+    for r in list(own.values()) + list(far.values()):
+        for key in ("age", "path", "host", "modified"):
+            r.pop(key, None)
+        r["spark"] = ["%.5g" % x for x in r["spark"]]
+    assert sorted(own) == sorted(far), (sorted(own), sorted(far))
+    for name, r in own.items():
+        assert r == far[name], {k: (r[k], far[name].get(k)) for k in r if r[k] != far[name].get(k)}
+    assert own["noted"]["tags"] == ["paper", "\u00fc"] and own["interrupted"]["status"] == "stopped" and own["resumed"]["parent"] == "p", own
+
+
+@either
+def a_run_that_was_killed_becomes_silent_without_a_record_more():
+    l = Log("runs/killed/log.mp")
+    l.put("head", 0, run_id="ab", method="edp", steps=99, time=time.time() - 11)
+    l.put("metric", 1, loss=2.0, time=time.time() - 11)
+    a = Agent(os.path.abspath("runs"))
+    a.ask(do="list")
+    assert a.until("row", name="killed")["state"] == "live"
+    assert a.until("row", name="killed")["state"] == "silent"
+    a.close()
+
+
 @test
 def a_shell_stands_in_where_python_is_missing_too():
     ways = {"bare": "stat tail head wc cat date".split()}
@@ -216,8 +284,34 @@ def a_shell_stands_in_where_python_is_missing_too():
         env = home(DEPTHSCOPE_SSH=bare)
         rows = {r["name"]: r for r in run_json("runs", "box:" + os.path.abspath("shell runs"), **env)}
         assert sorted(rows) == ["deep/er", "it's"] and rows["it's"]["host"] == "box", rows
+        own = {r["name"]: r for r in run_json("runs", "shell runs")}
+        for name, key in [(n, k) for n in own for k in ("status", "method", "step", "steps", "seed", "loss", "tok_s", "run_id")]:
+            assert rows[name][key] == own[name][key], (name, key, rows[name][key], own[name][key])
+        assert own["deep/er"]["status"] == "done", own
         assert [r["name"] for r in run_json("runs", "box:%s/it's" % os.path.abspath("shell runs"), **env)] == ["it's"]
         refused("no such folder", "runs", "box:/no/where", code=1, **env)
+
+
+@test
+def a_shell_sees_which_runs_are_locked():
+    os.makedirs("bare")
+    for tool in "sh stat tail head wc cat date".split():
+        os.symlink(shutil.which(tool), "bare/" + tool)
+    way = script("bare.sh", 'for last; do :; done\nPATH="%s" exec /bin/sh -c "$last"\n' % os.path.abspath("bare"))
+    held = []
+    for name in ("held", "paused", "killed"):
+        l = Log("runs/%s/log.mp" % name)
+        l.put("head", 0, run_id=name, method="edp", steps=99, time=time.time() - 99)
+        l.put("metric", 1, loss=2.0, time=time.time() - 99)
+        if name == "paused":
+            l.put("event", 1, name="pause", time=time.time() - 99)
+        if name != "killed":
+            fcntl.flock(l.file, fcntl.LOCK_EX)
+            held.append(l)
+        os.utime("runs/%s/log.mp" % name, (time.time() - 99,) * 2)
+    rows = {r["name"]: r["status"] for r in run_json("runs", "box:" + os.path.abspath("runs"), **home(DEPTHSCOPE_SSH=way))}
+    assert rows == {"held": "live", "paused": "paused", "killed": "silent"}, rows
+    held.clear()
 
 
 @test
@@ -254,6 +348,7 @@ def a_host_that_cannot_be_reached_is_one_line():
                       ("No such file", "/no/ssh"), ("the agent ended", ssh("exit 0")),
                       ("neither depthscope nor python3 nor a shell is found", ssh(command="PATH=/nowhere /bin/sh -c 'exec depthscope agent'")),
                       ("only other output", ssh("while :; do echo noise noise noise noise; done")),
+                      ("no such folder", hostile([{"kind": "agent", "protocol": 1, "time": 1.0}, {"kind": "error", "text": "no such folder"}, {"kind": "listed"}])),
                       ("protocol 9", hostile([{"kind": "agent", "protocol": 9, "time": 1.0}]))):
         refused(text, "runs", "box:x", code=1, **dict(e, DEPTHSCOPE_SSH=how))
     refused("no such folder", "runs", "box:/no/such/folder", code=1, **home())
@@ -375,6 +470,56 @@ def a_long_log_comes_as_its_extremes_and_then_whole():
     assert len(got) < 300 and n + 2 <= got[0]["step"], (len(got), got[0])
     l.put("metric", n + 2002, loss=1.0)
     assert [b["step"] for b in bodies(a.until("log"))] == [n + 2002]
+    a.close()
+
+
+@either
+def a_long_log_comes_with_the_newest_of_what_is_no_metric():
+    l, n = Log("runs/a/log.mp"), 3000
+    l.put("head", 0, run="x", run_id="ab", method="edp", layers=2, steps=n)
+    for i in range(1, n + 1):
+        l.put("metric", i, loss=2.0, note="." * 40)
+        if i in (1000, 2000):
+            l.put("layer", i, gate_ratio=[1.0, 1.0 / i])
+            l.put("system", i, cpu=0.25, gpus=[])
+            for name in ("expert_load", "attention"):
+                l.put("matrix", i, name=name, rows=1, cols=2, value=[0.5, 1.0 / i])
+            l.put("sample", i, name="final", n=2, column={"nll": [1.0, 1.0 * i]})
+            l.put("head", i, run="x", run_id="ab", method="edp", layers=2, steps=2 * n, resume=i)
+    a = Agent(os.path.abspath("runs"))
+    a.ask(do="list")
+    assert a.until("row")["run_id"] == "ab"
+    a.until("listed")
+    a.ask(do="follow", run="a")
+    got = []
+    while not any(b["step"] == n for b in got):
+        got += bodies(a.until("log"))
+    heads = [(b["step"], b["steps"]) for b in got if b["kind"] == "head"]
+    assert heads == [(0, n), (2000, 2 * n)] and got[0]["kind"] == "head", heads
+    assert [b["step"] for b in got if b["kind"] in ("metric", "head")] == sorted(b["step"] for b in got if b["kind"] in ("metric", "head"))
+    kept = sorted((b["kind"], b.get("name", ""), b["step"]) for b in got if b["kind"] in ("layer", "system", "matrix", "sample"))
+    assert kept == [("layer", "", 2000), ("matrix", "attention", 2000), ("matrix", "expert_load", 2000), ("sample", "final", 2000), ("system", "", 2000)], kept
+    a.close()
+
+
+@either
+def a_run_that_is_made_anew_while_the_line_is_lost_is_sent_from_its_beginning():
+    log("runs/a/log.mp", 3, run_id="old")
+    a = Agent(os.path.abspath("runs"))
+    a.ask(do="list")
+    a.until("listed")
+    a.ask(do="follow", run="a")
+    x = a.until("log")
+    a.close()
+    with open("runs/a/log.mp", "r+b") as f:  # the file system gives the number of a deleted file to the next one
+        f.truncate(0)
+    log("runs/a/log.mp", 9, run_id="new")
+    a = Agent(os.path.abspath("runs"))
+    a.ask(do="list")
+    a.until("listed")
+    a.ask(**{"do": "follow", "run": "a", "from": x["at"], "id": x["id"]})
+    x = a.until("log")
+    assert x["reset"] and bodies(x)[0]["run_id"] == "new", x
     a.close()
 
 

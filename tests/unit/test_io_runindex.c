@@ -218,6 +218,26 @@ T(the_only_validation_of_a_log_that_is_read_in_two_parts_is_shown)
     runlog_writer_close(w);
 }
 
+/* Wherever the part of the log that is read begins, its FLOPs are those at inference. */
+T(the_evaluation_before_the_newest_validation_is_found)
+{
+    const char *root = t_tmpdir();
+    struct runlog_writer *w = open_log(root, "a");
+    put_head(w, "edp", 0, 1000);
+    put_large(w, "probe", 0, 70000); /* smaller logs are read at once */
+    for (int i = 1; i <= 140; i++) {
+        if (i % 40 == 0)
+            put_eval(w, "val", "causal", i, 3.5);
+        put_metric(w, i, 4, i % 40 == 0 ? 3.5 : (double)NAN);
+        struct run_row *row = i >= 40 ? read_row(root, "a") : NULL;
+        if (row)
+            t_near(row->number[RUN_FLOPS_RATIO], 0.625, 0);
+        if (row)
+            run_row_release(row);
+    }
+    runlog_writer_close(w);
+}
+
 static void put_event(struct runlog_writer *w, const char *name)
 {
     record_begin(r, "event", 200, clock_wall());

@@ -307,6 +307,7 @@ static const struct {
     {"\"modules_to_save\": [\"embed_tokens\"]", "q,v", "model.embed_tokens,lm_head,"},
     {"\"modules_to_save\": [\"head\"]", "q,v", "lm_head,"},
     {"\"modules_to_save\": [\"lm_head\"], \"ensure_weight_tying\": true", "q,v", "model.embed_tokens,lm_head,"},
+    {"\"modules_to_save\": [\"head\"], \"ensure_weight_tying\": true", "q,v", "lm_head,"},
     {"\"modules_to_save\": [\"nothing\"]", "q,v", ""},
     // clang-format on
 };

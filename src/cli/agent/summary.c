@@ -17,7 +17,9 @@ enum {
     FIRST_KEYS = 10, /* of a record, which its writer put first: these are drawn at once */
     STRETCHES = 64,  /* of those; the others have a quarter */
     LAST_MAX = 40,   /* events, evaluations */
-    BODY_MAX = 16 << 10
+    NAMED_MAX = 8,   /* matrices and samples, the newest of each name */
+    BODY_MAX = 16 << 10,
+    NAMED_BODY_MAX = 64 << 10
 };
 
 struct point {
@@ -43,11 +45,16 @@ struct body {
     size_t n;
     uint64_t record;
 };
+struct named {
+    char kind[8], name[64];
+    struct body body;
+};
 struct logsum {
     struct keys whole, detail; /* the steps of the range are in `detail` only */
     int64_t from, to;
-    struct body head, layer, end, system, ranks, last[LAST_MAX];
+    struct body first, head, layer, end, system, ranks, last[LAST_MAX];
     size_t lasts;
+    struct named named[NAMED_MAX];
     uint64_t records;
     int is_out_of_memory;
 };
@@ -154,14 +161,34 @@ static void keep(struct logsum *s, struct body *b, struct value body)
         memcpy(b->p, body.p, b->n);
 }
 
+/* In the place of the one with its name, else of the oldest. */
+static void keep_named(struct logsum *s, const char *kind, struct value body)
+{
+    struct named *to = &s->named[0];
+    char name[sizeof to->name];
+    value_copy(name, sizeof name, value_get(body, "name"));
+    for (int i = 0; i < NAMED_MAX; i++) {
+        struct named *x = &s->named[i];
+        if (x->body.p && strcmp(x->kind, kind) == 0 && strcmp(x->name, name) == 0) {
+            to = x;
+            break;
+        }
+        if (to->body.p && (!x->body.p || x->body.record < to->body.record))
+            to = x;
+    }
+    str_copy(to->kind, sizeof to->kind, kind);
+    str_copy(to->name, sizeof to->name, name);
+    keep(s, &to->body, body);
+}
+
 static void take(struct logsum *s, struct value body)
 {
     struct value kind = value_get(body, "kind");
     size_t n = (size_t)(body.end - body.p);
     if (value_is(kind, "metric"))
         take_metric(s, body);
-    else if (value_is(kind, "head"))
-        keep(s, &s->head, body);
+    else if (value_is(kind, "head")) /* that of the log, and of the newest resume */
+        keep(s, s->records == 0 ? &s->first : &s->head, body);
     else if (value_is(kind, "layer"))
         keep(s, &s->layer, body);
     else if (value_is(kind, "end"))
@@ -172,6 +199,10 @@ static void take(struct logsum *s, struct value body)
         keep(s, &s->ranks, body);
     else if ((value_is(kind, "event") || value_is(kind, "eval")) && n <= BODY_MAX)
         keep(s, &s->last[s->lasts++ % LAST_MAX], body);
+    else if (value_is(kind, "matrix") && n <= NAMED_BODY_MAX)
+        keep_named(s, "matrix", body);
+    else if (value_is(kind, "sample") && n <= NAMED_BODY_MAX)
+        keep_named(s, "sample", body);
     s->records++;
 }
 
@@ -228,7 +259,7 @@ static size_t list_points(const struct keys *keys, struct item *to)
 
 static size_t list_items(const struct logsum *s, struct item *to)
 {
-    const struct body *single[] = {&s->head, &s->layer, &s->end, &s->system, &s->ranks};
+    const struct body *single[] = {&s->first, &s->head, &s->layer, &s->end, &s->system, &s->ranks};
     size_t n = list_points(&s->whole, to);
     n += list_points(&s->detail, to + n);
     for (size_t i = 0; i < DS_LEN(single); i++)
@@ -237,23 +268,21 @@ static size_t list_items(const struct logsum *s, struct item *to)
     for (size_t i = 0; i < LAST_MAX; i++)
         if (s->last[i].p)
             to[n++] = (struct item){s->last[i].record, NULL, NULL, &s->last[i]};
+    for (size_t i = 0; i < NAMED_MAX; i++)
+        if (s->named[i].body.p)
+            to[n++] = (struct item){s->named[i].body.record, NULL, NULL, &s->named[i].body};
     return sort_items(to, n);
 }
 
-/* The head is first, though earlier processes' metrics may precede it in the log. */
-static int write_items(const struct logsum *s, const struct item *item, size_t n,
-                       struct str *frames, struct err *e)
+static int write_items(const struct item *item, size_t n, struct str *frames, struct err *e)
 {
     struct record *r = record_new();
     int rc = r ? 0 : err_set(e, DS_EMEM, "out of memory for a summary");
-    if (s->head.p)
-        record_copy(frames, 0, (struct value){s->head.p, s->head.p + s->head.n});
     for (size_t i = 0; rc == 0 && i < n;) {
         size_t end = i + 1;
         if (!item[i].key) {
             const struct body *b = item[i++].body;
-            if (b != &s->head)
-                record_copy(frames, 0, (struct value){b->p, b->p + b->n});
+            record_copy(frames, 0, (struct value){b->p, b->p + b->n});
             continue;
         }
         while (end < n && item[end].key && item[end].record == item[i].record)
@@ -272,11 +301,12 @@ static int write_items(const struct logsum *s, const struct item *item, size_t n
 
 static int write_all(const struct logsum *s, struct str *frames, struct err *e)
 {
-    size_t most = (size_t)(s->whole.n + s->detail.n) * 2 * (STRETCHES + 1) + LAST_MAX + 8;
+    size_t most =
+        (size_t)(s->whole.n + s->detail.n) * 2 * (STRETCHES + 1) + LAST_MAX + NAMED_MAX + 8;
     struct item *item = mem_alloc(most, sizeof *item);
     if (!item)
         return err_set(e, DS_EMEM, "out of memory for a summary");
-    int rc = write_items(s, item, list_items(s, item), frames, e);
+    int rc = write_items(item, list_items(s, item), frames, e);
     mem_free(item);
     return rc == 0 && frames->failed ? err_set(e, DS_EMEM, "out of memory for a summary") : rc;
 }
@@ -295,7 +325,7 @@ void logsum_free(struct logsum *s)
 {
     if (!s)
         return;
-    struct body *single[] = {&s->head, &s->layer, &s->end, &s->system, &s->ranks};
+    struct body *single[] = {&s->first, &s->head, &s->layer, &s->end, &s->system, &s->ranks};
     for (int i = 0; i < s->whole.n; i++)
         mem_free(s->whole.v[i]);
     for (int i = 0; i < s->detail.n; i++)
@@ -304,6 +334,8 @@ void logsum_free(struct logsum *s)
         mem_free(single[i]->p);
     for (size_t i = 0; i < LAST_MAX; i++)
         mem_free(s->last[i].p);
+    for (size_t i = 0; i < NAMED_MAX; i++)
+        mem_free(s->named[i].body.p);
     mem_free(s);
 }
 

@@ -1,5 +1,6 @@
 /* A long log in few records, for a slow line: of every metric the points that are lowest and highest in
- * each stretch of the log, the newest value, head, layers and ranks, and the last events and evaluations; no probes.
+ * each stretch of the log, the newest value, head, layers and ranks, the newest matrix and sample of each
+ * name, and the last events and evaluations; no probes.
  * Every value is one that was logged; nothing is averaged. */
 #ifndef DS_CLI_AGENT_SUMMARY_H
 #define DS_CLI_AGENT_SUMMARY_H

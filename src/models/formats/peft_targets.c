@@ -541,6 +541,18 @@ static void untie(struct model_config *c, const struct model *m, unsigned char *
     c->tied = 0;
 }
 
+/* ensure_weight_tying ties what is saved by one of these names, and nothing by another ending. */
+static int saves_tied(const struct chooser *x)
+{
+    for (size_t i = 0; i < json_len(x->save); i++) {
+        const char *name = json_str(json_at(x->save, i), NULL), *dot = strrchr(name, '.');
+        name = dot ? dot + 1 : name;
+        if (strcmp(name, "embed_tokens") == 0 || strcmp(name, "lm_head") == 0)
+            return 1;
+    }
+    return 0;
+}
+
 static int set_saved(struct chooser *x, struct model_config *c, int is_tying, struct err *e)
 {
     struct model *m = NULL;
@@ -559,7 +571,7 @@ static int set_saved(struct chooser *x, struct model_config *c, int is_tying, st
             rc = check_place(&at, &m->params.p[i], e);
     }
     if (rc == 0) {
-        untie(c, m, saved, is_tying);
+        untie(c, m, saved, is_tying && saves_tied(x));
         print_saved(&names, m, saved);
         rc = names.failed ? err_set(e, DS_EMEM, "modules_to_save: out of memory")
                           : peft_set(c, "model.lora_save", str_text(&names), e);
