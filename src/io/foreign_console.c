@@ -338,6 +338,7 @@ struct parsed {
     size_t n;
     int weight;
     int is_open; /* a block may follow */
+    int is_said; /* of a dictionary: the words before it have its place */
 };
 
 /* Does its name alone say that a model is trained? */
@@ -439,6 +440,10 @@ static void parse(struct parsed *x, char *line, int is_block)
     x->n = dict_fields(line, x->f);
     for (size_t i = 0; i < x->n; i++)
         if (is_telling(&x->f[i]) || has_word(&x->f[i], "runtime")) {
+            char *cut = strstr(line, "{'"), saved = *cut;
+            *cut = '\0';
+            x->is_said = place_find(line, &x->at) && !x->at.is_common;
+            *cut = saved;
             x->kind = DICT;
             return;
         }
@@ -512,10 +517,11 @@ static void take_metrics(struct console *c, struct foreign_out *out, struct pars
 static void take_dict(struct console *c, struct foreign_out *out, struct parsed *x,
                       const char *line)
 {
-    int best = 0, epoch = text_step_rank("epoch", 5);
+    int best = x->is_said ? text_step_rank("step", 4) : 0, epoch = text_step_rank("epoch", 5);
     size_t at = x->n;
-    x->at = (struct place){.epoch = -1};
-    for (size_t i = 0; i < x->n; i++) {
+    if (!x->is_said)
+        x->at = (struct place){.epoch = -1};
+    for (size_t i = 0; i < x->n && !x->is_said; i++) {
         int rank = text_step_rank(x->f[i].name, x->f[i].n);
         double step = x->f[i].value;
         if (rank == epoch)
@@ -528,7 +534,7 @@ static void take_dict(struct console *c, struct foreign_out *out, struct parsed 
     if (!c->counted[0])
         memcpy(c->counted, x->f[0].name, x->f[0].n);
     c->dicts += strlen(c->counted) == x->f[0].n && memcmp(c->counted, x->f[0].name, x->f[0].n) == 0;
-    if (best > epoch) /* no metric */
+    if (best > epoch && !x->is_said) /* no metric */
         memmove(x->f + at, x->f + at + 1, (--x->n - at) * sizeof *x->f);
     if (x->n == 0)
         return;
@@ -539,7 +545,8 @@ static void take_dict(struct console *c, struct foreign_out *out, struct parsed 
     }
     if (best == 0)
         x->at.step = c->dicts;
-    x->at.steps = best == epoch ? (int64_t)c->trainer_steps : 0;
+    if (!x->is_said)
+        x->at.steps = best == epoch ? (int64_t)c->trainer_steps : 0;
     if (best > 0 || c->is_counted) { /* else it belongs to the newest step */
         take_place(c, out, &x->at);
         note_restart(c, out, line, &x->at, x->f);

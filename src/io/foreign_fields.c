@@ -183,7 +183,14 @@ static size_t unit_at(const char *p)
     return 0;
 }
 
-/* The name in the text before a number: after the last separator, time or remark in brackets.
+/* "5/100 " at p, which counts something; bytes used. */
+static size_t count_at(const char *p)
+{
+    size_t n = strspn(p, digits), m = n > 0 && p[n] == '/' ? strspn(p + n + 1, digits) : 0;
+    return m > 0 && (p[n + 1 + m] == ' ' || p[n + 1 + m] == '\t') ? n + 1 + m : 0;
+}
+
+/* The name in the text before a number: after the last separator, time, count or remark in brackets.
  * *is_named: it ends in ":" or "=". */
 static size_t name_of(const char *line, const char **from, const char *end, int *is_named)
 {
@@ -195,7 +202,11 @@ static size_t name_of(const char *line, const char **from, const char *end, int 
             p += zone_at(p);
             p = p < end ? p : end;
             q = p - 1;
-        } else if (strchr(stops, *q) || (*q == '(' && q + 1 == end) ||
+        } else if (isdigit((unsigned char)*q) && (q == p || strchr(" =", q[-1])) &&
+                   (clock = count_at(q)) > 0 && q + clock < end) {
+            p = q + clock;
+            q = p - 1;
+        } else if (strchr(stops, *q) || (*q == '(' && !memchr(q, ')', (size_t)(end - q))) ||
                    ((*q == ')' || *q == ']') && q + 1 < end && (q[1] == ' ' || q[1] == '\t')))
             p = q + 1;
     *is_named = 0;

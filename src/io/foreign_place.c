@@ -14,9 +14,11 @@ static const char digits[] = "0123456789";
 static const struct lead {
     const char *word;
     int weight, is_common;
-} leads[] = {{"iteration", 3, 0},   {"iter", 3, 0},  {"global_step", 3, 0}, {"global step", 3, 0},
-             {"step", 3, 0},        {"s", 2, 0},     {"[batch", 2, 0},      {"batch", 1, 1},
-             {"num_updates", 1, 1}, {"update", 1, 1}};
+    int is_first; /* in the line only: elsewhere it means something else */
+} leads[] = {{"iteration", 3, 0, 0},   {"iter", 3, 0, 0},  {"global_step", 3, 0, 0},
+             {"global step", 3, 0, 0}, {"step", 3, 0, 0},  {"s", 2, 0, 1},
+             {"[batch", 2, 0, 0},      {"batch", 1, 1, 0}, {"num_updates", 1, 1, 0},
+             {"update", 1, 1, 0},      {"steps", 1, 1, 1}};
 
 const char *place_at(const char *p, const char *word, int64_t *step, int64_t *steps)
 {
@@ -71,7 +73,7 @@ static int find_word(const char *line, struct place *at, int is_common)
             if (leads[i].is_common != is_common || leads[i].word[0] != tolower((unsigned char)*p))
                 continue;
             const char *rest = place_at(p, leads[i].word, &at->step, &at->steps);
-            if (!rest || (leads[i].word[1] == '\0' && p != line))
+            if (!rest || (leads[i].is_first && p != line))
                 continue;
             at->weight = leads[i].weight;
             at->is_common = is_common;
@@ -264,6 +266,25 @@ static int find_epoch(const char *line, struct place *at)
     return 0;
 }
 
+/* "... writer.py:48] [100] loss=2.5" of JAX's clu: alone after the words of the logger. */
+static int find_alone(const char *line, struct place *at)
+{
+    int64_t all;
+    for (const char *p = line; *p && p - line < LEAD_MAX; p++) {
+        const char *end;
+        if (*p != '[' || (p > line && p[-1] != ' '))
+            continue;
+        *at = (struct place){.epoch = -1, .weight = 1, .is_common = 1};
+        end = bracket_at(p, &at->step, &all);
+        if (!end || all >= 0 || end[0] != ' ' || !is_letter(end[1]))
+            continue;
+        at->from = (size_t)(p - line);
+        at->to = (size_t)(end - line);
+        return 1;
+    }
+    return 0;
+}
+
 /* "100: loss 2.5", "100 | loss 2.5" */
 static int find_number(const char *line, struct place *at)
 {
@@ -294,6 +315,15 @@ int place_find(const char *line, struct place *at)
     }
     if (is_bar)
         *at = bar;
-    return is_bar || find_keras(line, at) || find_brackets(line, at) || find_word(line, at, 1) ||
-           find_epoch(line, at) || find_number(line, at);
+    if (is_bar || find_keras(line, at))
+        return 1;
+    if (find_brackets(line, at)) {
+        struct place word = {.epoch = -1};
+        if (line[at->from] == '(' &&
+            find_word(line, &word, 1)) /* "(0/4) Epoch 1, batch 50": a rank */
+            *at = word;
+        return 1;
+    }
+    return find_word(line, at, 1) || find_epoch(line, at) || find_alone(line, at) ||
+           find_number(line, at);
 }

@@ -1110,6 +1110,41 @@ T(lines_of_epochs_are_steps_where_nothing_finer_is_logged)
     runview_free(v);
 }
 
+T(counts_ranks_and_places_of_loggers_are_told_apart)
+{
+    struct runview *v = open_text(
+        "draft.log", "Epoch: 1/50, batch 3/100 completed (loss: 1.25: 3%| | 3/100 [00:01<01:40]\n"
+                     "Epoch: 1/50, batch 4/100 completed (loss: 1.5: 4%| | 4/100 [00:02<01:40]\n");
+    point(v, "loss", 1, 4, 1.5);
+    t_eq(v->n_series, 1);
+    runview_free(v);
+    v = open_text("sample.log", "opt: iter=  1 sample=1/100 sched=0.5 loss=8.5 dt=00:00:05\n"
+                                "opt: iter=  2 sample=5/100 sched=0.25 loss=7.5 dt=00:00:05\n");
+    point(v, "sched", 1, 2, 0.25);
+    t_eq(v->n_series, 2);
+    runview_free(v);
+    v = open_text("rank.log", "INFO [train.py:9] (0/4) Epoch 1, batch 50, loss=0.5, lr: 3e-03\n"
+                              "INFO [train.py:9] (0/4) Epoch 1, batch 100, loss=0.25, lr: 3e-03\n");
+    point(v, "loss", 1, 100, 0.25);
+    runview_free(v);
+    v = open_text("clu.log", "I0101 10:00:00.1 140 logging_writer.py:48] [100] lr=0.5, loss=5\n"
+                             "I0101 10:00:10.1 140 logging_writer.py:48] [200] lr=0.5, loss=4\n");
+    point(v, "loss", 1, 200, 4);
+    runview_free(v);
+    v = open_text("pipe.log",
+                  "steps: 10 loss: 2.5 iter time (s): 0.512\n"
+                  "total steps: 900, loss: 9\nsteps: 20 loss: 2.25 iter time (s): 0.5\n");
+    newest(v, "loss", 20, 2.25);
+    t_eq(series(v, "loss")->n, 2);
+    runview_free(v);
+    v = open_text("said.log",
+                  "train | step: 100 | output: {'training_loss': 5, 'learning_rate': 0.5}\n"
+                  "train | step: 200 | output: {'training_loss': 4, 'learning_rate': 0.5}\n");
+    point(v, "training_loss", 1, 200, 4);
+    t_eq(v->n_series, 2);
+    runview_free(v);
+}
+
 /* As the tutorials of PyTorch print them. */
 T(results_below_the_name_of_an_epoch_are_those_of_it)
 {
