@@ -53,7 +53,9 @@ struct foreign_out {
     size_t names, cap_names;
     size_t hint; /* the name that comes next if names come in the same order as before */
     uint64_t invalid, others;
-    int is_failed, is_head, is_end; /* is_head, is_end: of the record being built */
+    int is_failed;
+    int is_head, is_end, is_event; /* of the record being built */
+    int has_records;               /* of another kind than head and event */
 };
 
 struct source {
@@ -210,6 +212,7 @@ struct record *foreign_begin(struct foreign_out *out, const char *kind, int64_t 
     record_begin(out->record, kind, step, time);
     out->is_head = strcmp(kind, "head") == 0;
     out->is_end = strcmp(kind, "end") == 0;
+    out->is_event = strcmp(kind, "event") == 0;
     if (out->is_head)
         record_int(out->record, "format", RECORD_FORMAT);
     return out->record;
@@ -235,6 +238,7 @@ void foreign_end(struct foreign_out *out)
         out->bodies.len = from;
         return;
     }
+    out->has_records |= !out->is_head && !out->is_event;
     if (out->is_end) {
         str_reset(&out->end);
         str_add_bytes(&out->end, out->bodies.p + from, out->bodies.len - from);
@@ -448,8 +452,7 @@ static int take(struct foreign_reader *r, struct source *s, int is_end, struct e
         s->is_broken = 1;
         foreign_event(&r->out, 0, (double)NAN, "error", "unreadable", why.text);
         str_release(&s->left);
-        /* its head and this event, delivered yet or not, are all that there is */
-        if (r->out.names == 0 && r->seq + (r->out.items - r->at) <= 2 && r->n == 1)
+        if (r->out.names == 0 && !r->out.has_records && r->n == 1)
             return err_set(e, DS_EFORMAT, "%s: %s", r->path, why.text);
         return 0;
     }
