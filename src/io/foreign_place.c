@@ -319,8 +319,8 @@ int place_find(const char *line, struct place *at)
         return 1;
     if (find_brackets(line, at)) {
         struct place word = {.epoch = -1};
-        if (line[at->from] == '(' &&
-            find_word(line, &word, 1)) /* "(0/4) Epoch 1, batch 50": a rank */
+        /* "(0/4) Epoch 1, batch 50": a rank */
+        if (line[at->from] == '(' && find_word(line, &word, 1))
             *at = word;
         return 1;
     }
