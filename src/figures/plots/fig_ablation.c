@@ -95,7 +95,7 @@ static int check_matched(const struct sheet *s, int control, int run, struct err
     return 0;
 }
 
-/* The method of the runs with an ablation: a dense run among the arguments cannot be their control. */
+/* The method of the runs with an ablation: a dense run given as well cannot be their control. */
 static int check_method(const struct sheet *s, const struct rows *t, int run, struct err *e)
 {
     int first = t->r[t->control == 0].run[0];
