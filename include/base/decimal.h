@@ -1,4 +1,5 @@
-/* Decimal numbers in text that need not end with a NUL, correctly rounded and fast. */
+/* Decimal numbers: read from text that need not end with a NUL, correctly rounded and fast, and
+ * printed as a setting. */
 #ifndef DS_BASE_DECIMAL_H
 #define DS_BASE_DECIMAL_H
 
@@ -9,5 +10,9 @@
  * longer than DECIMAL_BYTES_MAX.  A number beyond the range is infinite.  `point`: '.' or ','. */
 enum { DECIMAL_BYTES_MAX = 1023 };
 size_t decimal_read(const char *p, size_t n, char point, double *out);
+
+/* As short as it is exact; whole numbers below ten million in full ("300", not "3e+02"). */
+enum { DECIMAL_TEXT = 32 };
+void decimal_print(double x, char out[DECIMAL_TEXT]);
 
 #endif

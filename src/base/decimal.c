@@ -3,7 +3,9 @@
 
 #include <float.h>
 #include <locale.h>
+#include <math.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,4 +118,14 @@ size_t decimal_read(const char *p, size_t n, char point, double *out)
     if (!read_fast(&d, out))
         *out = read_slow(p, used, point);
     return used;
+}
+
+void decimal_print(double x, char out[DECIMAL_TEXT])
+{
+    int digits = 0;
+    do
+        snprintf(out, DECIMAL_TEXT, "%.*g", ++digits, x);
+    while (digits < 17 && strtod(out, NULL) != x);
+    if (strstr(out, "e+") && fabs(x) < 1e7) /* an exponent means fewer digits than the whole part */
+        snprintf(out, DECIMAL_TEXT, "%.0f", x);
 }

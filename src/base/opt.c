@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/decimal.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -181,23 +182,11 @@ int opt_set_named(const struct opt *o, const char *prefix, void *values, const c
     return bad(e, DS_EUSAGE, where, prefix, o, "unknown type");
 }
 
-/* As short as it is exact. */
-static void print_real(double x, char *out, size_t size)
-{
-    char text[40];
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, x);
-        if (strtod(text, NULL) == x)
-            break;
-    }
-    str_copy(out, size, text);
-}
-
 int opt_set_number(const struct opt *o, const char *prefix, void *values, double value,
                    struct err *e)
 {
-    char text[40];
-    print_real(value, text, sizeof text);
+    char text[DECIMAL_TEXT];
+    decimal_print(value, text);
     return opt_set_named(o, prefix, values, text, NULL, e);
 }
 
@@ -245,9 +234,13 @@ void opt_print(const struct opt *o, const void *values, char *out, size_t size)
 {
     const void *p = place_const(o, values);
     const char *text;
+    char number[DECIMAL_TEXT];
     switch (o->type) {
     case OPT_INT: snprintf(out, size, "%" PRId64, *(const int64_t *)p); break;
-    case OPT_REAL: print_real(*(const double *)p, out, size); break;
+    case OPT_REAL:
+        decimal_print(*(const double *)p, number);
+        str_copy(out, size, number);
+        break;
     case OPT_BOOL: str_copy(out, size, *(const int *)p ? "true" : "false"); break;
     case OPT_ENUM: print_choice(o->choices, *(const int *)p, out, size); break;
     case OPT_STRING:

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/decimal.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/alert.h"
@@ -197,6 +198,20 @@ static int64_t count_of(struct runview *v, struct value n, int64_t old)
     return x < 0 ? old : x;
 }
 
+/* Earlier versions wrote the number 300 as "3e+02"; as text the settings of old and new runs would
+ * differ. */
+static char *config_string(struct value v)
+{
+    char *text = text_copy(v, TEXT_MAX), plain[DECIMAL_TEXT];
+    size_t n = text ? strlen(text) : 0;
+    double x;
+    if (!text || !strstr(text, "e+") || decimal_read(text, n, '.', &x) != n || !isfinite(x))
+        return text;
+    decimal_print(x, plain);
+    mem_free(text);
+    return mem_strdup(plain);
+}
+
 static char *config_text(struct value v)
 {
     char text[40];
@@ -206,9 +221,9 @@ static char *config_text(struct value v)
     else if (value_kind(v) == VALUE_BOOL)
         snprintf(text, sizeof text, "%s", value_num(v, 0) > 0 ? "true" : "false");
     else if (value_kind(v) != VALUE_STR && value_is_num(v, &x))
-        snprintf(text, sizeof text, "%.17g", x);
+        decimal_print(x, text);
     else
-        return text_copy(v, TEXT_MAX);
+        return config_string(v);
     return mem_strdup(text);
 }
 

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdint.h>
 
+#include "base/compiler.h"
 #include "base/decimal.h"
 #include "base/rng.h"
 
@@ -100,4 +101,30 @@ T(a_number_of_more_bytes_than_any_program_writes_is_refused)
     t_eq(decimal_read(text, DECIMAL_BYTES_MAX, '.', &v), DECIMAL_BYTES_MAX);
     t_true(isinf(v) && v > 0);
     t_eq(decimal_read(text, sizeof text, '.', &v), 0);
+}
+
+T(printed_numbers_are_short_exact_and_plain_below_ten_million)
+{
+    static const struct {
+        double x;
+        const char *text;
+    } cases[] = {{300, "300"},
+                 {10000, "10000"},
+                 {-50, "-50"},
+                 {9999999, "9999999"},
+                 {9.5e6, "9500000"},
+                 {1e7, "1e+07"},
+                 {3e18, "3e+18"},
+                 {0.1, "0.1"},
+                 {1e-6, "1e-06"},
+                 {2.5, "2.5"},
+                 {123456.5, "123456.5"},
+                 {0, "0"},
+                 {1.0 / 3, "0.3333333333333333"}};
+    for (size_t i = 0; i < DS_LEN(cases); i++) {
+        char text[DECIMAL_TEXT];
+        decimal_print(cases[i].x, text);
+        t_str(text, cases[i].text);
+        t_true(strtod(text, NULL) == cases[i].x);
+    }
 }

@@ -520,16 +520,16 @@ static const struct {
 } absent[] = {
     {IS_LLAMA, "kv_heads", "4"},         {IS_LLAMA, "head_dim", "16"},
     {IS_LLAMA, "max_seq", "2048"},       {IS_LLAMA, "norm_eps", "1e-06"},
-    {IS_LLAMA, "rope_theta", "1e+04"},   {IS_LLAMA, "rope_scaling", "none"},
+    {IS_LLAMA, "rope_theta", "10000"},   {IS_LLAMA, "rope_scaling", "none"},
     {IS_LLAMA, "tied", "false"},         {IS_LLAMA, "attn_bias", "false"},
     {IS_LLAMA, "mlp_bias", "false"},     {IS_LLAMA, "mlp", "swiglu"},
     {IS_LLAMA, "norm", "rms"},           {IS_LLAMA, "position", "rope"},
     {IS_LLAMA, "end_ids", ""},           {IS_MISTRAL, "kv_heads", "8"},
     {IS_MISTRAL, "head_dim", "8"},       {IS_MISTRAL, "norm_eps", "1e-06"},
-    {IS_MISTRAL, "rope_theta", "1e+04"}, {IS_MISTRAL, "tied", "false"},
+    {IS_MISTRAL, "rope_theta", "10000"}, {IS_MISTRAL, "tied", "false"},
     {IS_MISTRAL, "attn_bias", "false"},  {IS_MISTRAL, "mlp_bias", "false"},
     {IS_QWEN2, "kv_heads", "32"},        {IS_QWEN2, "max_seq", "32768"},
-    {IS_QWEN2, "norm_eps", "1e-06"},     {IS_QWEN2, "rope_theta", "1e+04"},
+    {IS_QWEN2, "norm_eps", "1e-06"},     {IS_QWEN2, "rope_theta", "10000"},
     {IS_QWEN2, "tied", "false"},         {IS_QWEN2, "attn_bias", "qkv"},
     {IS_QWEN2, "mlp_bias", "false"},     {IS_GPT2, "ffn", "256"},
     {IS_GPT2, "max_seq", "1024"},        {IS_GPT2, "norm_eps", "1e-05"},
@@ -575,7 +575,7 @@ T(an_explicit_null_is_interpreted_as_by_the_class)
     has_value(IS_GPT2, ", \"n_inner\": null", "ffn", "256");
     has_value(IS_GPT2, ", \"tie_word_embeddings\": null", "tied", "false");
     has_value(IS_LLAMA, ", \"rope_scaling\": null, \"rope_parameters\": null", "rope_theta",
-              "1e+04");
+              "10000");
     refuse(TINY ", \"rms_norm_eps\": null}", "rms_norm_eps must be a number or a boolean, found "
                                              "null");
     refuse(TINY ", \"rope_theta\": null}", "rope_theta");
@@ -585,7 +585,7 @@ T(an_explicit_null_is_interpreted_as_by_the_class)
 
 T(rotary_parameters_of_newer_files_are_read)
 {
-    has_value(IS_LLAMA, ", \"rope_parameters\": {\"rope_theta\": 500000}", "rope_theta", "5e+05");
+    has_value(IS_LLAMA, ", \"rope_parameters\": {\"rope_theta\": 500000}", "rope_theta", "500000");
     has_value(IS_LLAMA, ", \"rope_theta\": 7, \"rope_parameters\": {\"rope_theta\": 5}",
               "rope_theta", "5");
     has_value(IS_LLAMA, ", \"rope_theta\": 7, \"rope_parameters\": {\"rope_type\": \"default\"}",

@@ -134,7 +134,7 @@ T(a_size_beyond_every_integer_is_refused)
 T(an_absent_key_takes_llama_cpp_s_default)
 {
     static const char *const absent[][2] = {
-        {"kv_heads", "2"},        {"head_dim", "4"}, {"rope_theta", "1e+04"},
+        {"kv_heads", "2"},        {"head_dim", "4"}, {"rope_theta", "10000"},
         {"rope_scaling", "none"}, {"tied", "true"},  {"attn_bias", "false"},
         {"mlp_bias", "false"},    {"end_ids", ""},   {"method", "dense"}};
     for (size_t i = 0; i < DS_LEN(absent); i++)
@@ -497,8 +497,8 @@ T(scalings_and_windows_are_read_as_they_are_in_the_file)
          {{"attention.sliding_window", 'u', 8}, {"attention.sliding_window_pattern", 'l', 7}},
          "window_layers",
          "0,1"},
-        {"gemma3", {{"attention.sliding_window", 'u', 8}}, "rope_local", "1e+04"},
-        {"gemma2", {{NULL, 0, 0}}, "attn_cap", "5e+01"},
+        {"gemma3", {{"attention.sliding_window", 'u', 8}}, "rope_local", "10000"},
+        {"gemma2", {{NULL, 0, 0}}, "attn_cap", "50"},
         {"gemma2", {{NULL, 0, 0}}, "window", "4096"},
         {"olmo2", {{NULL, 0, 0}}, "window", "0"},
         {"smollm3", {{NULL, 0, 0}}, "nope_layers", ""},

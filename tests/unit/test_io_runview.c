@@ -90,6 +90,10 @@ static void head(struct runview *v, int64_t step, int resume)
     record_map(r, "config");
     record_str(r, "train.lr", "3e-4");
     record_int(r, "seed", 7);
+    record_num(r, "dropout", 0.1);
+    record_str(r, "model.rope_theta", "1e+04");
+    record_str(r, "train.flops_budget", "3e+18");
+    record_str(r, "note", "1e+04 windows");
     record_close(r);
     record_array(r, "metrics");
     record_map(r, NULL);
@@ -144,6 +148,10 @@ T(a_complete_run_is_read)
     t_eq(v->steps_planned, 1000);
     t_str(runview_config(v, "train.lr"), "3e-4");
     t_str(runview_config(v, "seed"), "7");
+    t_str(runview_config(v, "dropout"), "0.1");
+    t_str(runview_config(v, "model.rope_theta"), "10000"); /* as earlier versions wrote it */
+    t_str(runview_config(v, "train.flops_budget"), "3e+18");
+    t_str(runview_config(v, "note"), "1e+04 windows");
     t_true(runview_config(v, "none") == NULL);
     const struct series *s = runview_series(v, "loss");
     t_eq(s->n, 2);
