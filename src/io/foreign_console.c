@@ -41,7 +41,7 @@ struct console {
     struct text_restart restart;
     int has_text;                  /* other text came after the line with the highest step */
     char set[16];                  /* of data, of the line: before its names */
-    int is_sentence;               /* ... that are results and name no other */
+    int is_of_set;                 /* ... that are results and name no other */
     char rank[16], first_rank[16]; /* "rank1" of "[rank1]:", of the line; of the first */
 };
 
@@ -203,46 +203,22 @@ static double time_of(const char *line)
     return (double)NAN;
 }
 
-static int has_word(const struct field *f, const char *word)
-{
-    size_t n = strlen(word);
-    for (size_t i = 0; i + n <= f->n; i++)
-        if (text_same(f->name + i, n, word))
-            return 1;
-    return 0;
-}
-
-static int has_one_of(const struct field *f, const char *const *word, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (has_word(f, word[i]))
-            return 1;
-    return 0;
-}
-
-/* What a model is measured by. */
-static int is_result(const struct field *f)
-{
-    static const char *const part[] = {"loss", "acc", "ppl", "perplexity", "bpb", "reward", "nll"};
-    return has_one_of(f, part, DS_LEN(part));
-}
-
 /* Before a name: "Acc" in "val Loss: 0.2 Acc: 0.9" is "val Acc". */
 static const char *set_of(const struct console *c, const struct field *f)
 {
     static const char *const sets[] = {"train", "val", "test", "eval"};
-    int is_own = c->is_sentence && (!is_result(f) || has_one_of(f, sets, DS_LEN(sets)));
-    return is_own ? "" : c->set;
+    int is_own = c->is_of_set && (!field_is_result(f) || field_has_one(f, sets, DS_LEN(sets)));
+    return is_own || f->set_n > 0 ? "" : c->set;
 }
 
 static void deliver(const struct console *c, struct foreign_out *out, const struct field *f,
                     size_t n, int64_t step, double time)
 {
-    char name[2 * FIELD_NAME_BYTES];
+    char own[FIELD_TEXT], name[2 * FIELD_TEXT];
     const char *dot = is_other_rank(c) ? "." : "", *rank = *dot ? c->rank : "";
     for (size_t i = 0; i < n; i++) {
-        int k = f[i].n < FIELD_NAME_BYTES ? (int)f[i].n : FIELD_NAME_BYTES;
-        k = snprintf(name, sizeof name, "%s%.*s%s%s", set_of(c, &f[i]), k, f[i].name, dot, rank);
+        field_name(&f[i], own);
+        int k = snprintf(name, sizeof name, "%s%s%s%s", set_of(c, &f[i]), own, dot, rank);
         foreign_point(out, name, (size_t)k, step, time, f[i].value);
     }
 }
@@ -338,15 +314,19 @@ struct parsed {
     size_t n;
     int weight;
     int is_open; /* a block may follow */
-    int is_said; /* of a dictionary: the words before it have its place */
+    /* of a dictionary */
+    int is_said;       /* the words before it have its place */
+    size_t dict;       /* where in the line it begins */
+    const char *split; /* split_n bytes: what it was evaluated on, if it says so */
+    size_t split_n;
 };
 
 /* Does its name alone say that a model is trained? */
 static int is_telling(const struct field *f)
 {
     static const char *const part[] = {"learning rate", "grad_norm", "grad norm"};
-    return is_result(f) || has_one_of(f, part, DS_LEN(part)) || text_same(f->name, f->n, "lr") ||
-           text_same(f->name, f->n, "learning_rate");
+    return field_is_result(f) || field_has_one(f, part, DS_LEN(part)) ||
+           text_same(f->name, f->n, "lr") || text_same(f->name, f->n, "learning_rate");
 }
 
 /* Of the text before its place a line has metrics from the first telling one on. */
@@ -372,31 +352,75 @@ static void find_fields(struct parsed *x, char *line)
     x->n = is_training ? x->n : 0;
 }
 
-/* "{'loss': 2.1, 'epoch': 0.1}" with numbers or texts of numbers, after a logger's words.  How many
- * metrics; 0: the line is something else. */
-static size_t dict_fields(const char *line, struct field f[FIELDS_MAX])
+/* The value of a dictionary's key at p: past it, and *v where it is a number, a text of one, or the
+ * "np.float64(2.1)" and "tensor(2.1, device='cuda:0')" that Python prints. */
+static const char *dict_value(const char *p, struct field *f, int *is_number)
 {
-    const char *p = strstr(line, "{'"), *end = line + strlen(line);
-    size_t k = 0;
-    while (end > line && (end[-1] == ' ' || end[-1] == '\t'))
+    const char *from = p, *end = p;
+    int depth = 0;
+    if (*p == '\'' || *p == '"') {
+        for (end = ++from; *end && *end != *p; end++)
+            end += *end == '\\' && end[1];
+        *is_number = foreign_number(from, (size_t)(end - from), 0, &f->value);
+        return end + (*end != '\0');
+    }
+    for (; *end && (depth > 0 || !strchr(",}", *end)); end++)
+        depth += strchr("([{", *end) ? 1 : strchr(")]}", *end) ? -1 : 0;
+    size_t n = (size_t)(end - from), word = strcspn(from, "(,}");
+    if (word < n && from[word] == '(' && end[-1] == ')') {
+        from += word + 1;
+        n = strcspn(from, ",)");
+    }
+    while (n > 0 && from[n - 1] == ' ')
+        n--;
+    *is_number = foreign_number(from, n, 0, &f->value);
+    return end;
+}
+
+/* "{'loss': 2.1, 'epoch': 0.1}" with numbers or texts of numbers, after a logger's words; of JSON the
+ * same.  {"train": {"loss": 2.1}} is "train loss".  How many metrics; 0: the line is something else. */
+static size_t dict_fields(const char *line, struct parsed *x)
+{
+    enum { DEPTH = 8 };
+    struct field group[DEPTH] = {0};
+    const char *p = line + strcspn(line, "{"), *end = line + strlen(line), *stop;
+    size_t k = 0, depth = 0;
+    while (*p && p[1] != '\'' && p[1] != '"')
+        p += 1 + strcspn(p + 1, "{");
+    while (end > line && end[-1] == ' ')
         end--;
-    if (!p || end[-1] != '}')
+    if (!*p || end[-1] != '}')
         return 0;
-    for (p++; p < end && *p == '\'' && k < FIELDS_MAX;) {
-        const char *name = p + 1, *stop = strchr(name, '\'');
-        if (!stop || stop[1] != ':')
-            break;
-        p = skip_blanks(stop + 2);
-        p += *p == '\'';
-        size_t n = strcspn(p, ",}'");
-        if (stop - name <= FIELD_NAME_BYTES && stop > name &&
-            foreign_number(p, n, 0, &f[k].value)) {
-            f[k].name = name;
-            f[k++].n = (size_t)(stop - name);
-        }
-        for (p += n; p < end && !(*p == ',' && *skip_blanks(p + 1) == '\'');)
+    x->dict = (size_t)(p - line);
+    for (p++; p < end && k < FIELDS_MAX;) {
+        struct field f = group[depth];
+        int is_number;
+        p += strspn(p, ", \t");
+        if (*p == '}' && depth > 0) {
+            depth--;
             p++;
-        p = p < end ? skip_blanks(p + 1) : p;
+            continue;
+        }
+        f.name = p + 1;
+        if ((*p != '\'' && *p != '"') || !(stop = strchr(f.name, *p)) || stop[1] != ':')
+            break;
+        f.n = (size_t)(stop - f.name);
+        p = skip_blanks(stop + 2);
+        if (*p == '{' && depth + 1 < DEPTH) {
+            group[++depth] = (struct field){.set = f.name, .set_n = f.n};
+            p++;
+            continue;
+        }
+        const char *value = p + (*p == '\'' || *p == '"');
+        p = dict_value(p, &f, &is_number);
+        if (f.n == 0 || f.n > FIELD_NAME_BYTES || f.set_n > FIELD_NAME_BYTES)
+            continue;
+        if (is_number) {
+            x->f[k++] = f;
+        } else if (text_is_split(f.name, f.n) && text_evaluated(value, (size_t)(p - value))) {
+            x->split = value;
+            x->split_n = strcspn(value, "'\"");
+        }
     }
     return k;
 }
@@ -437,10 +461,11 @@ static void parse(struct parsed *x, char *line, int is_block)
         x->kind = ITEM;
         return;
     }
-    x->n = dict_fields(line, x->f);
+    x->split_n = 0;
+    x->n = dict_fields(line, x);
     for (size_t i = 0; i < x->n; i++)
-        if (is_telling(&x->f[i]) || has_word(&x->f[i], "runtime")) {
-            char *cut = strstr(line, "{'"), saved = *cut;
+        if (is_telling(&x->f[i]) || field_has_word(&x->f[i], "runtime")) {
+            char *cut = line + x->dict, saved = *cut;
             *cut = '\0';
             x->is_said = place_find(line, &x->at) && !x->at.is_common;
             *cut = saved;
@@ -481,7 +506,9 @@ static void leave_logged(struct console *c, struct parsed *x)
     int level = !x->at.is_common ? 2 : !x->at.is_epoch;
     size_t n = 0;
     for (size_t i = 0; i < x->n; i++) {
-        uint64_t bit = hash64(x->f[i].name, x->f[i].n, 0) % (64 * DS_LEN(c->logged[0]));
+        char name[FIELD_TEXT];
+        uint64_t bit = hash64(name, field_name(&x->f[i], name), hash64(c->set, strlen(c->set), 0)) %
+                       (64 * DS_LEN(c->logged[0]));
         int is_known = 0;
         for (int better = level; better < 2; better++)
             is_known |= (int)(c->logged[better][bit / 64] >> bit % 64 & 1);
@@ -491,6 +518,17 @@ static void leave_logged(struct console *c, struct parsed *x)
             x->f[n++] = x->f[i];
     }
     x->n = n;
+}
+
+/* "[val] Epoch 3: loss 2.1", "eval step 10: loss 2.1", "{'split': 'val', 'loss': 2.1}" are other
+ * results than those of training.  n: bytes of the line before its place. */
+static void find_set(struct console *c, const char *line, size_t n, const struct parsed *x)
+{
+    const char *set = x->split;
+    n = c->set[0] ? 0 : x->kind == DICT && x->split_n ? x->split_n : field_set_of(line, n, &set);
+    if (n > 0 && n + 1 < sizeof c->set)
+        snprintf(c->set, sizeof c->set, "%.*s ", (int)n, set);
+    c->is_of_set = n > 0 || x->kind == DICT;
 }
 
 static void take_metrics(struct console *c, struct foreign_out *out, struct parsed *x,
@@ -568,9 +606,9 @@ static void take_sentence(struct console *c, struct foreign_out *out, const stru
     }
     if (n < x->f[0].n && n + 1 < sizeof c->set)
         snprintf(c->set, sizeof c->set, "%.*s ", (int)n, x->f[0].name);
-    c->is_sentence = 1;
+    c->is_of_set = 1;
     deliver(c, out, x->f, x->n, c->step, time_of(line));
-    c->is_sentence = 0;
+    c->is_of_set = 0;
 }
 
 /* "  Num Epochs = 3" and "  Total optimization steps = 1,500" of the Trainer. */
@@ -603,7 +641,9 @@ static void take_line(struct console *c, struct foreign_out *out, const char *p,
         c->block_time = time_of(line);
     switch (x.kind) {
     case METRICS:
+        find_set(c, line, x.at.from, &x);
         take_metrics(c, out, &x, line);
+        c->is_of_set = 0;
         c->is_block = x.is_open;
         c->has_block = 0;
         return;
@@ -619,7 +659,11 @@ static void take_line(struct console *c, struct foreign_out *out, const char *p,
         c->has_block = 0;
         deliver(c, out, x.f, x.n, c->step, c->block_time);
         return;
-    case DICT: take_dict(c, out, &x, line); return;
+    case DICT:
+        find_set(c, line, x.dict, &x);
+        take_dict(c, out, &x, line);
+        c->is_of_set = 0;
+        return;
     case SENTENCE: take_sentence(c, out, &x, line); return;
     case HEADING:
         c->heading = x.at;
@@ -684,6 +728,9 @@ static int recognise(const unsigned char *bytes, size_t n, const char *file, int
     (void)file;
     if (memchr(p, '\0', n))
         return 0;
+    while (at < n && isspace(bytes[at]))
+        at++;
+    int is_json = n - at > 1 && memcmp(p + at, "{\"", 2) == 0; /* lines of JSON alone, or data */
     for (; at < n && sure < 2; at += used) {
         size_t len = foreign_line(p + at, n - at, is_all, &used);
         if (used == 0)
@@ -698,7 +745,8 @@ static int recognise(const unsigned char *bytes, size_t n, const char *file, int
             parse(&x, line, is_block);
             is_block = x.is_open || (is_block && x.kind == ITEM);
             has_heading |= x.kind == HEADING;
-            if (x.kind == METRICS || x.kind == ITEM || x.kind == DICT ||
+            int is_dict = x.kind == DICT && !(is_json && begins(skip_blanks(line), "{\""));
+            if (x.kind == METRICS || x.kind == ITEM || is_dict ||
                 (x.kind == SENTENCE && has_heading))
                 sure += x.weight;
         }
@@ -711,7 +759,8 @@ const struct foreign_format foreign_console = {
     .title = "training output",
     .help = "what training scripts print: lines with a step or an epoch, metrics and their values "
             "(nanoGPT, llm.c, Megatron-LM, torchtitan, OLMo, timm, Keras, ...), progress bars with "
-            "metrics, the Trainer's dictionaries",
+            "metrics, dictionaries and JSON in a logger's lines; results of other data keep their "
+            "name (val loss)",
     .recognise = recognise,
     .state_size = sizeof(struct console),
     .take = take,

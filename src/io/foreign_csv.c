@@ -26,6 +26,7 @@ struct column {
     enum role role;
     uint64_t texts, numbers;
     int is_reported; /* as text */
+    int is_split;    /* says what its row was measured on */
     /* of the row being read */
     double value;
     int has_value;
@@ -42,6 +43,7 @@ struct csv {
     int64_t first;               /* epoch; rows are counted from it where it is no step */
     int is_later;                /* after the first epoch */
     uint64_t texts, first_texts; /* hash of the cells of text of the row, and of the first */
+    char set[64];                /* of the row: "val" when a column of its split says so */
     uint64_t head;               /* hash of the line of names, and its bytes */
     size_t heads;
     int is_again; /* it came once more: a writer was started again */
@@ -207,7 +209,8 @@ static int add_column(struct csv *c, const char *p, size_t n, struct err *e)
     if (mem_grow(&list, &c->cap_columns, c->columns + 1, sizeof *c->column) < 0)
         return err_set(e, DS_EMEM, "out of memory");
     c->column = list;
-    struct column col = {.name = mem_alloc((size_t)keep + 1, 1)};
+    struct column col = {.name = mem_alloc((size_t)keep + 1, 1),
+                         .is_split = text_is_split(p, (size_t)keep)};
     if (!col.name)
         return err_set(e, DS_EMEM, "out of memory");
     memcpy(col.name, p, (size_t)keep);
@@ -389,6 +392,11 @@ static void take_cell(struct csv *c, struct foreign_out *out, struct column *x, 
         return;
     x->texts++;
     c->texts = x->role == TIME ? c->texts : hash64(p, n, c->texts);
+    if (x->is_split && !c->set[0] && n < sizeof c->set && text_evaluated(p, n)) {
+        memcpy(c->set, p, n);
+        c->set[n] = '\0';
+        x->is_reported = 1; /* it is in the names */
+    }
     bad_cell(c, x, p, n);
     if (x->numbers > 0 || x->role == STEP)
         foreign_invalid(out, 1);
@@ -436,6 +444,20 @@ static int step_of_row(struct csv *c, struct foreign_out *out, int64_t *step)
     return 0;
 }
 
+/* "val/loss" of a row whose split is "val"; an epoch is the same in all. */
+static void add_point(const struct csv *c, struct foreign_out *out, const struct column *x,
+                      int64_t step, double time)
+{
+    char name[sizeof c->set + NAME_MAX_BYTES];
+    size_t n = strlen(x->name);
+    if (!c->set[0] || text_step_rank(x->name, n) > 0) {
+        foreign_point(out, x->name, n, step, time, x->value);
+        return;
+    }
+    n = (size_t)snprintf(name, sizeof name, "%s/%s", c->set, x->name);
+    foreign_point(out, name, n, step, time, x->value);
+}
+
 static void deliver(struct csv *c, struct foreign_out *out, int64_t step, double time)
 {
     for (int pass = 0; pass < 2; pass++) /* "tokens" is an axis of the others: it goes first */
@@ -443,7 +465,7 @@ static void deliver(struct csv *c, struct foreign_out *out, int64_t step, double
             const struct column *x = &c->column[i];
             if (!x->has_value || x->role == STEP || (x->role == TOKENS) == pass)
                 continue;
-            foreign_point(out, x->name, strlen(x->name), step, time, x->value);
+            add_point(c, out, x, step, time);
             c->values++;
         }
 }
@@ -452,7 +474,7 @@ static void deliver(struct csv *c, struct foreign_out *out, int64_t step, double
  * columns do. */
 static int is_restart(struct csv *c, int64_t before, int64_t step)
 {
-    uint64_t filled = 0;
+    uint64_t filled = hash64(c->set, strlen(c->set), 0);
     for (size_t i = 0; i < c->columns; i++)
         if (c->column[i].has_value)
             filled = hash64(&i, sizeof i, filled);
@@ -468,6 +490,7 @@ static void take_row(struct csv *c, struct foreign_out *out, const char *p, size
     int64_t step;
     uint64_t texts = c->step >= 0 ? c->column[c->step].texts : 0;
     c->texts = 0;
+    c->set[0] = '\0';
     for (; p && k < c->columns; k++) {
         p = next_cell(c, p, end, &cell, &len);
         take_cell(c, out, &c->column[k], cell, len, &time);
@@ -756,8 +779,10 @@ static void release(void *state)
 const struct foreign_format foreign_csv = {
     .name = "csv",
     .title = "CSV table",
-    .help = "one line of column names, then one line per step; commas, tabs, semicolons or |; "
-            "metrics.csv with hparams.yaml is a run in a folder",
+    .help =
+        "one line of column names, then one line per step; commas, tabs, semicolons or |; "
+        "results of a row whose split is val are called val/loss; metrics.csv with hparams.yaml "
+        "is a run in a folder",
     .recognise = recognise,
     .state_size = sizeof(struct csv),
     .take = take,

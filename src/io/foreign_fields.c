@@ -2,6 +2,7 @@
 #include "io/foreign_fields.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/compiler.h"
@@ -232,22 +233,151 @@ int field_is_known(const char *name, size_t n)
 static int set_field(struct field *f, const char *name, size_t n, int is_named, const char *unit,
                      double v)
 {
-    *f = (struct field){name, n, v};
+    *f = (struct field){.name = name, .n = n, .value = v};
     for (size_t i = 0; i < DS_LEN(renames); i++) {
         const struct rename *r = &renames[i];
         size_t k = r->unit ? strlen(r->unit) : 0;
         if (!text_same(name, n, r->name) ||
             (r->unit && (!begins(unit, r->unit) || is_letter(unit[k]))))
             continue;
-        *f = (struct field){r->metric, r->metric ? strlen(r->metric) : 0, v * r->times / r->per};
+        f->name = r->metric;
+        f->n = r->metric ? strlen(r->metric) : 0;
+        f->value = v * r->times / r->per;
         /* MFU of -100 %: not known yet */
         return r->metric && !(strcmp(r->metric, "mfu") == 0 && v < 0);
     }
     return n > 0 && n <= FIELD_NAME_BYTES && (is_named || field_is_known(name, n));
 }
 
+/* ---- what it was measured on ---- */
+
+int field_has_word(const struct field *f, const char *word)
+{
+    size_t n = strlen(word);
+    for (size_t i = 0; i + n <= f->n; i++)
+        if (text_same(f->name + i, n, word))
+            return 1;
+    return 0;
+}
+
+int field_has_one(const struct field *f, const char *const *word, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (field_has_word(f, word[i]))
+            return 1;
+    return 0;
+}
+
+int field_is_result(const struct field *f)
+{
+    static const char *const part[] = {"loss", "acc", "ppl", "perplexity", "bpb", "reward", "nll"};
+    return field_has_one(f, part, DS_LEN(part));
+}
+
+/* What the metrics that follow were measured on: "val". */
+struct set {
+    const char *p; /* n bytes of the line */
+    size_t n;
+    int is_mark;    /* it stands apart from their names: "[val]", "val:", "val |" */
+    int is_bracket; /* "tot_loss[", until the bracket is closed */
+};
+
+/* The last set in the text: a word, or the beginning of one as in "val_loss". */
+static void find_set(const char *p, const char *end, struct set *set)
+{
+    if (set->is_bracket && memchr(p, ']', (size_t)(end - p)))
+        *set = (struct set){0};
+    for (const char *from = p; p < end; p++) {
+        if (p > from && isalnum((unsigned char)p[-1]))
+            continue;
+        size_t left = (size_t)(end - p), n = text_evaluated(p, left);
+        n = n || left < 5 || !begins(p, "train") ? n : begins(p, "training") ? 8 : 5;
+        if (n == 0 || n > left || isalnum((unsigned char)p[n]))
+            continue;
+        *set = (struct set){.p = p, .n = n};
+        set->is_mark = strchr(":](", p[n]) || *skip_blanks(p + n) == '|';
+    }
+}
+
+size_t field_set_of(const char *line, size_t n, const char **set)
+{
+    size_t found = 0;
+    for (const char *p = line, *end = line + n; p < end; p++) {
+        if (p > line && (is_letter(p[-1]) || strchr("/.-", p[-1])))
+            continue;
+        size_t k = text_evaluated(p, (size_t)(end - p));
+        if (k == 0 || is_letter(p[k]) || (p[k] && strchr("/.-", p[k]))) /* "test.py" */
+            continue;
+        *set = p;
+        found = k;
+    }
+    return found;
+}
+
+/* "val: loss" and "tot_loss[simple_loss" are metrics of a set: its bytes before the name, with what
+ * separates them. */
+static size_t set_before(const char *name, size_t n, struct set *set)
+{
+    const char *open = memchr(name, '[', n);
+    size_t k = open ? (size_t)(open - name) : 0;
+    if (k > 0 && k <= FIELD_NAME_BYTES && k + 1 < n && is_letter(open[-1]) && is_letter(open[1]) &&
+        !memchr(open, ']', n - k)) {
+        *set = (struct set){name, k, 1, 1};
+        return k + 1;
+    }
+    k = set->p == name ? set->n : 0;
+    if (k > 0 && k + 2 < n && name[k] == ':')
+        return k + 1 + strspn(name + k + 1, " ");
+    if (n > 0 && set->p >= name && set->p < name + n) /* "val: 2.2", "val loss" */
+        set->is_mark = 0;
+    return 0;
+}
+
+static int is_same_name(const struct field *a, const struct field *b)
+{
+    return a->n == b->n && memcmp(a->name, b->name, a->n) == 0;
+}
+
+/* "tot_loss" of "tot_loss[loss" */
+static int ends_in(const struct set *set, const struct field *f)
+{
+    size_t rest = set->n - f->n;
+    return set->n >= f->n && memcmp(set->p + rest, f->name, f->n) == 0 &&
+           (rest == 0 || set->p[rest - 1] == '_');
+}
+
+/* "train: loss 2.1 acc 0.4 | val: loss 2.2 acc 0.3": results are told by what stands apart before
+ * them, and of several of one name each by its set. */
+static void name_sets(struct field *f, size_t k, const struct set *set)
+{
+    int is_needed[FIELDS_MAX];
+    for (size_t i = 0; i < k; i++) {
+        is_needed[i] = set[i].is_mark && field_is_result(&f[i]);
+        for (size_t j = 0; j < k && !is_needed[i]; j++)
+            is_needed[i] = is_same_name(&f[i], &f[j]) && set[i].p != set[j].p;
+    }
+    for (size_t i = 0; i < k; i++) {
+        if (!is_needed[i])
+            continue;
+        if (ends_in(&set[i], &f[i])) {
+            f[i].name = set[i].p;
+            f[i].n = set[i].n;
+        } else {
+            f[i].set = set[i].p;
+            f[i].set_n = set[i].n;
+        }
+    }
+}
+
+size_t field_name(const struct field *f, char out[FIELD_TEXT])
+{
+    return (size_t)snprintf(out, FIELD_TEXT, "%.*s%s%.*s", (int)f->set_n, f->set_n ? f->set : "",
+                            f->set_n ? " " : "", (int)f->n, f->name);
+}
+
 size_t fields_of(const char *line, struct field f[FIELDS_MAX])
 {
+    struct set set = {0}, sets[FIELDS_MAX];
     size_t k = 0, used;
     const char *from = line;
     for (const char *p = line; *p && k < FIELDS_MAX;) {
@@ -260,7 +390,10 @@ size_t fields_of(const char *line, struct field f[FIELDS_MAX])
         used += scale_at(p + used, &v);
         const char *name = from, *unit = skip_blanks(p + used);
         size_t n = name_of(line, &name, p, &is_named);
-        int is_metric = set_field(&f[k], name, n, is_named, unit, v);
+        find_set(from, p, &set);
+        size_t before = set_before(name, n, &set);
+        int is_metric = set_field(&f[k], name + before, n - before, is_named, unit, v);
+        sets[k] = set;
         k += (size_t)is_metric;
         p += used;
         if (!is_metric && !isfinite(v)) /* a word of a name: "number of nan iterations" */
@@ -269,5 +402,6 @@ size_t fields_of(const char *line, struct field f[FIELDS_MAX])
         p += is_metric ? unit_at(p) : 0;
         from = p;
     }
+    name_sets(f, k, sets);
     return k;
 }

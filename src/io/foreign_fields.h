@@ -11,10 +11,24 @@ struct field {
     const char *name; /* n bytes */
     size_t n;
     double value;
+    const char
+        *set; /* set_n bytes before the name: what it was measured on; set_n 0 = not needed */
+    size_t set_n;
 };
+
+enum { FIELD_TEXT = 2 * FIELD_NAME_BYTES + 2 };
+/* Its name with its set: "val loss"; bytes without the NUL. */
+size_t field_name(const struct field *f, char out[FIELD_TEXT]);
 
 /* The metrics of a line; how many. */
 size_t fields_of(const char *line, struct field f[FIELDS_MAX]);
+/* Is the word in its name, in any case? */
+int field_has_word(const struct field *f, const char *word);
+int field_has_one(const struct field *f, const char *const *word, size_t n);
+/* Is it what a model is measured by? */
+int field_is_result(const struct field *f);
+/* The last word in n bytes that says what is evaluated on, "val" of "[val] Epoch 3": its bytes. */
+size_t field_set_of(const char *line, size_t n, const char **set);
 /* Is it a metric that training scripts print, whatever stands between it and its number? */
 int field_is_known(const char *name, size_t n);
 

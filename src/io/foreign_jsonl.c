@@ -96,7 +96,7 @@ const struct foreign_format foreign_jsonl = {
     .name = "jsonl",
     .title = "JSON lines",
     .help = "one object of metrics per line; step and time by name, nested names joined by dots; "
-            "what other ranks logged is called loss.rank1",
+            "what other ranks logged is called loss.rank1, results of \"split\": \"val\" val/loss",
     .recognise = recognise_lines,
     .state_size = sizeof(struct jsonl),
     .take = take_lines,

@@ -320,7 +320,7 @@ int place_find(const char *line, struct place *at)
     if (find_brackets(line, at)) {
         struct place word = {.epoch = -1};
         /* "(0/4) Epoch 1, batch 50": a rank */
-        if (line[at->from] == '(' && find_word(line, &word, 1))
+        if (line[at->from] == '(' && (find_word(line, &word, 1) || find_epoch(line, &word)))
             *at = word;
         return 1;
     }

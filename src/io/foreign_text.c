@@ -96,6 +96,28 @@ int text_is_time(const char *name, size_t n)
     return place(names, DS_LEN(names), name, n) > 0;
 }
 
+size_t text_evaluated(const char *p, size_t n)
+{
+    static const char *const words[] = {"val",  "valid", "validation", "validating", "dev",
+                                        "eval", "test",  "evaluation", "evaluating", "testing"};
+    for (size_t i = 0; i < DS_LEN(words); i++) {
+        size_t k = strlen(words[i]);
+        if (n >= k && text_same(p, k, words[i]) && (n == k || !isalnum((unsigned char)p[k])))
+            return k;
+    }
+    return 0;
+}
+
+int text_is_split(const char *name, size_t n)
+{
+    static const char *const names[] = {"split",     "phase",   "mode", "set",  "subset", "stage",
+                                        "partition", "dataset", "type", "kind", "event",  "loop"};
+    for (size_t i = 0; i < DS_LEN(names); i++)
+        if (text_same(name, n, names[i]))
+            return 1;
+    return 0;
+}
+
 int text_step(double value, int64_t *step)
 {
     if (!(fabs(value) < 9e15) || value != floor(value))

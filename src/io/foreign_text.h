@@ -56,6 +56,10 @@ int text_restart_at(struct text_restart *t, uint64_t kind, int64_t step, int is_
 int text_time(double value, double *seconds);
 /* The same for text as of ISO 8601: 2024-05-01T12:34:56.789+02:00.  Without a zone it is local. */
 int text_time_parse(const char *p, size_t n, double *seconds);
+/* Is it a name of data that a model is evaluated on: "val", "Test", "dev_other"?  The word's bytes. */
+size_t text_evaluated(const char *p, size_t n);
+/* Does a column or key of that name say what its row was measured on: "split", "mode"? */
+int text_is_split(const char *name, size_t n);
 /* n bytes and `word`, without regard to case. */
 int text_same(const char *p, size_t n, const char *word);
 

@@ -549,13 +549,13 @@ T(an_epoch_of_several_rows_is_not_a_step)
     steps_are("writers.jsonl",
               "{\"epoch\":1,\"loss\":10}\n{\"epoch\":1,\"val_loss\":3}\n{\"epoch\":2,\"loss\":9}\n",
               "loss", 2, five);
-    steps_are("phase.csv", "epoch,phase,loss\n1,train,5\n1,val,10\n2,train,4\n2,val,9\n", "loss", 2,
-              five);
+    steps_are("phase.csv", "epoch,phase,loss\n1,train,5\n1,val,10\n2,train,4\n2,val,9\n",
+              "val/loss", 2, five);
     steps_are("phase.jsonl",
               "{\"epoch\":1,\"phase\":\"train\",\"loss\":5}\n{\"epoch\":1,\"phase\":\"val\","
               "\"loss\":10}\n"
               "{\"epoch\":2,\"phase\":\"val\",\"loss\":9}\n",
-              "loss", 2, five);
+              "val/loss", 2, five);
 }
 
 /* ---- console ---- */
@@ -729,15 +729,16 @@ T(a_run_that_was_started_again_supersedes_its_later_steps)
     point(v, "loss", 2, 12, 1);
     point(v, "loss.rank1", 0, 9, 4);
     point(v, "loss.rank1", 1, 10, 5);
-    point(v, "acc", 0, 5, 0.5);
+    point(v, "eval acc", 0, 5, 0.5);
     runview_free(v);
     v = open_text("evals.log",
                   "step 10/90 loss 3\nstep 20/90 loss 2\nevaluating\neval step 1: loss 7\n"
                   "eval step 2: loss 7\nstep 30/90 loss 1\nevaluating\neval step 1: loss 6\n"
                   "step 1/5 loss 6\nstep 40/90 loss 0.5\n");
     t_eq(v->step, 40);
-    point(v, "loss", 2, 10, 3);
-    point(v, "loss", 5, 40, 0.5);
+    point(v, "loss", 1, 10, 3);
+    point(v, "loss", 4, 40, 0.5);
+    t_eq(series(v, "eval loss")->n, 3);
     runview_free(v);
 }
 
@@ -1232,7 +1233,116 @@ T(dictionaries_of_the_trainer_are_read)
     point(v, "loss", 0, 100, 2.5);
     point(v, "loss", 1, 200, (double)NAN);
     point(v, "eval_loss", 0, 100, 2.25);
+    point(v, "sub a", 0, 200, 1);
+    t_eq(v->n_series, 3);
+    runview_free(v);
+}
+
+T(results_of_other_data_are_no_results_of_training)
+{
+    static const char *const logs[] = {
+        "Epoch 1 [train] loss: 2.5 acc: 0.25 [val] loss: 3.5 acc: 0.125\n"
+        "Epoch 2 [train] loss: 2 acc: 0.5 [val] loss: 3 acc: 0.375\n",
+        "Epoch 1 | train: loss 2.5 acc 0.25 | val: loss 3.5 acc 0.125\n"
+        "Epoch 2 | train: loss 2 acc 0.5 | val: loss 3 acc 0.375\n",
+        "Epoch 1 - train loss: 2.5, acc: 0.25, val loss: 3.5, acc: 0.125\n"
+        "Epoch 2 - train loss: 2, acc: 0.5, val loss: 3, acc: 0.375\n",
+        "epoch 1 train(loss=2.5, acc=0.25) val(loss=3.5, acc=0.125)\n"
+        "epoch 2 train(loss=2, acc=0.5) val(loss=3, acc=0.375)\n",
+        "Epoch 1 train: loss=2.5, acc=0.25\nEpoch 1 val: loss=3.5, acc=0.125\n"
+        "Epoch 2 train: loss=2, acc=0.5\nEpoch 2 val: loss=3, acc=0.375\n",
+        "{'step': 1, 'train': {'loss': np.float64(2.5), 'acc': 0.25}, 'val': {'loss': tensor(3.5, "
+        "device='cuda:0'), 'acc': 0.125}}\n"
+        "{'step': 2, 'train': {'loss': 2, 'acc': 0.5}, 'val': {'loss': 3, 'acc': 0.375}}\n"};
+    for (size_t i = 0; i < DS_LEN(logs); i++) {
+        struct runview *v = open_text("sets.log", logs[i]);
+        point(v, "train loss", 0, 1, 2.5);
+        point(v, "train acc", 1, 2, 0.5);
+        point(v, "val loss", 0, 1, 3.5);
+        point(v, "val acc", 1, 2, 0.375);
+        t_eq(v->n_series, 4);
+        runview_free(v);
+    }
+}
+
+T(lines_of_an_evaluation_are_told_from_those_of_training)
+{
+    static const char *const logs[] = {
+        "[train] Epoch 1: loss=2.5, acc=0.25, lr=1\n[val] Epoch 1: loss=3.5, acc=0.125\n"
+        "[train] Epoch 2: loss=2, acc=0.5, lr=1\n[val] Epoch 2: loss=3, acc=0.375\n",
+        "step 1: loss=2.5 acc=0.25 lr=1\nval step 1: loss=3.5 acc=0.125\n"
+        "step 2: loss=2 acc=0.5 lr=1\nval step 2: loss=3 acc=0.375\n",
+        "train.py: step 1 loss=2.5 acc=0.25 lr=1\n/val/test.py: val | step 1 loss=3.5 acc=0.125\n"
+        "train.py: step 2 loss=2 acc=0.5 lr=1\n/val/test.py: val | step 2 loss=3 acc=0.375\n",
+        "Step 1: {'loss': 2.5, 'acc': 0.25, 'lr': 1}\nStep 1 val: {'loss': 3.5, 'acc': 0.125}\n"
+        "Step 2: {'loss': 2, 'acc': 0.5, 'lr': 1}\nStep 2 val: {'loss': 3, 'acc': 0.375}\n",
+        "{'step': 1, 'loss': 2.5, 'acc': 0.25, 'lr': 1}\n"
+        "{'split': 'val', 'step': 1, 'loss': 3.5, 'acc': 0.125}\n"
+        "{'step': 2, 'loss': 2, 'acc': 0.5, 'lr': 1}\n"
+        "{'split': 'val', 'step': 2, 'loss': 3, 'acc': 0.375}\n"};
+    for (size_t i = 0; i < DS_LEN(logs); i++) {
+        struct runview *v = open_text("lines.log", logs[i]);
+        point(v, "loss", 0, 1, 2.5);
+        point(v, "acc", 1, 2, 0.5);
+        point(v, "val loss", 0, 1, 3.5);
+        point(v, "val acc", 1, 2, 0.375);
+        t_eq(v->n_series, 5);
+        runview_free(v);
+    }
+    struct runview *v = open_text(
+        "icefall.log",
+        "INFO (0/4) Epoch 1, batch 0, loss[loss=7, simple_loss=6, over 4000.00 frames. ], "
+        "tot_loss[loss=8, simple_loss=5, over 4000.00 frames. ], batch size: 43, lr: 3e-03\n"
+        "INFO (0/4) Epoch 1, batch 50, loss[loss=1, simple_loss=2, over 4000.00 frames. ], "
+        "tot_loss[loss=4, simple_loss=3, over 184000.00 frames. ], batch size: 40, lr: 3e-03\n"
+        "INFO (0/4) Epoch 1, validation: loss=1.5, simple_loss=2.5, over 944034.00 frames. \n");
+    point(v, "loss", 1, 50, 1);
+    point(v, "loss simple_loss", 1, 50, 2);
+    point(v, "tot_loss", 1, 50, 4);
+    point(v, "tot_loss simple_loss", 1, 50, 3);
+    point(v, "validation loss", 0, 50, 1.5);
+    point(v, "validation simple_loss", 0, 50, 2.5);
+    t_eq(v->n_series, 8);
+    t_eq(v->steps_planned, 0);
+    runview_free(v);
+}
+
+T(objects_and_rows_of_an_evaluation_are_told_from_those_of_training)
+{
+    struct runview *v =
+        open_text("split.jsonl", "{\"step\": 1, \"split\": \"train\", \"loss\": 2.5}\n"
+                                 "{\"step\": 1, \"split\": \"val\", \"loss\": 3.5}\n"
+                                 "{\"step\": 2, \"split\": \"train\", \"loss\": 2}\n"
+                                 "{\"loss\": 3, \"step\": 2, \"split\": \"val\"}\n");
+    point(v, "loss", 1, 2, 2);
+    point(v, "val/loss", 0, 1, 3.5);
+    point(v, "val/loss", 1, 2, 3);
     t_eq(v->n_series, 2);
+    t_true(runview_series(v, "val_loss") == series(v, "val/loss"));
+    runview_free(v);
+    v = open_text("mode.csv", "mode,epoch,lr,loss\ntrain,1,0.5,2.5\nval,1,,3.5\ntrain,2,0.5,2\n"
+                              "test_other,2,,3\n");
+    point(v, "loss", 1, 2, 2);
+    point(v, "val/loss", 0, 1, 3.5);
+    point(v, "test_other/loss", 0, 2, 3);
+    t_eq(v->n_series, 4);
+    t_eq(v->n_events, 0);
+    runview_free(v);
+}
+
+T(json_that_a_logger_prints_is_read)
+{
+    struct runview *v =
+        open_text("fairseq.log",
+                  "2024-05-01 10:00:00 | INFO | train_inner | {\"epoch\": 1, \"loss\": \"8.5\", "
+                  "\"num_updates\": \"100\", \"note\": \"a \\\"b\\\", c}\", \"lr\": \"1e-05\"}\n"
+                  "2024-05-01 10:00:20 | INFO | train_inner | {\"epoch\": 1, \"loss\": \"7.5\", "
+                  "\"num_updates\": \"200\", \"x\": [1, {\"a\": \"}\"}], \"lr\": \"2e-05\"}\n"
+                  "2024-05-01 10:00:30 | INFO | valid | {\"epoch\": 1, \"valid_loss\": \"6.5\"}\n");
+    point(v, "loss", 1, 200, 7.5);
+    point(v, "lr", 1, 200, 2e-5);
+    point(v, "valid_loss", 0, 200, 6.5);
+    t_eq(v->n_series, 4);
     runview_free(v);
 }
 
