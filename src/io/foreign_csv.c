@@ -15,6 +15,7 @@
 enum {
     COLUMNS_MAX = 4096,
     NAME_MAX_BYTES = 1024,
+    ROW_TEXT = 128,
     QUOTED_MAX = 1 << 20, /* bytes of a row with line breaks inside quotes */
     TEXT_ROWS = 1000      /* after these it is known which columns are text */
 };
@@ -27,6 +28,7 @@ struct column {
     uint64_t texts, numbers;
     int is_reported; /* as text */
     int is_split;    /* says what its row was measured on */
+    int is_label;    /* names the number in a column "value" */
     /* of the row being read */
     double value;
     int has_value;
@@ -43,8 +45,9 @@ struct csv {
     int64_t first;               /* epoch; rows are counted from it where it is no step */
     int is_later;                /* after the first epoch */
     uint64_t texts, first_texts; /* hash of the cells of text of the row, and of the first */
-    char set[64];                /* of the row: "val" when a column of its split says so */
-    uint64_t head;               /* hash of the line of names, and its bytes */
+    /* of the row: "val" when a column of its split says so; the name of its value */
+    char set[ROW_TEXT], label[ROW_TEXT];
+    uint64_t head; /* hash of the line of names, and its bytes */
     size_t heads;
     int is_again; /* it came once more: a writer was started again */
     struct text_restart restart;
@@ -210,7 +213,8 @@ static int add_column(struct csv *c, const char *p, size_t n, struct err *e)
         return err_set(e, DS_EMEM, "out of memory");
     c->column = list;
     struct column col = {.name = mem_alloc((size_t)keep + 1, 1),
-                         .is_split = text_is_split(p, (size_t)keep)};
+                         .is_split = text_is_split(p, (size_t)keep),
+                         .is_label = text_is_label(p, (size_t)keep)};
     if (!col.name)
         return err_set(e, DS_EMEM, "out of memory");
     memcpy(col.name, p, (size_t)keep);
@@ -373,6 +377,16 @@ static void bad_cell(struct csv *c, const struct column *x, const char *p, size_
                 x->role == STEP ? "a step, a non-negative integer" : "a number");
 }
 
+/* The first text of its kind in a row. */
+static int keep_text(char out[ROW_TEXT], const char *p, size_t n)
+{
+    if (out[0] || n >= ROW_TEXT)
+        return 0;
+    memcpy(out, p, n);
+    out[n] = '\0';
+    return 1;
+}
+
 /* A cell of a row: sets the column's value, or the row's time. */
 static void take_cell(struct csv *c, struct foreign_out *out, struct column *x, const char *p,
                       size_t n, double *time)
@@ -392,11 +406,10 @@ static void take_cell(struct csv *c, struct foreign_out *out, struct column *x, 
         return;
     x->texts++;
     c->texts = x->role == TIME ? c->texts : hash64(p, n, c->texts);
-    if (x->is_split && !c->set[0] && n < sizeof c->set && text_evaluated(p, n)) {
-        memcpy(c->set, p, n);
-        c->set[n] = '\0';
-        x->is_reported = 1; /* it is in the names */
-    }
+    if (x->is_split && text_evaluated(p, n))
+        x->is_reported |= keep_text(c->set, p, n); /* it is in the names */
+    if (x->is_label)
+        x->is_reported |= keep_text(c->label, p, n);
     bad_cell(c, x, p, n);
     if (x->numbers > 0 || x->role == STEP)
         foreign_invalid(out, 1);
@@ -444,17 +457,19 @@ static int step_of_row(struct csv *c, struct foreign_out *out, int64_t *step)
     return 0;
 }
 
-/* "val/loss" of a row whose split is "val"; an epoch is the same in all. */
+/* "val/loss" of a row whose split is "val"; an epoch is the same in all.  Of a value its label. */
 static void add_point(const struct csv *c, struct foreign_out *out, const struct column *x,
                       int64_t step, double time)
 {
-    char name[sizeof c->set + NAME_MAX_BYTES];
-    size_t n = strlen(x->name);
-    if (!c->set[0] || text_step_rank(x->name, n) > 0) {
-        foreign_point(out, x->name, n, step, time, x->value);
+    char name[ROW_TEXT + NAME_MAX_BYTES];
+    if (!c->set[0] && !c->label[0]) {
+        foreign_point(out, x->name, strlen(x->name), step, time, x->value);
         return;
     }
-    n = (size_t)snprintf(name, sizeof name, "%s/%s", c->set, x->name);
+    const char *own = c->label[0] && text_is_value(x->name, strlen(x->name)) ? c->label : x->name;
+    int is_of_set = c->set[0] && text_step_rank(own, strlen(own)) == 0;
+    size_t n = (size_t)snprintf(name, sizeof name, "%s%s%s", is_of_set ? c->set : "",
+                                is_of_set ? "/" : "", own);
     foreign_point(out, name, n, step, time, x->value);
 }
 
@@ -474,7 +489,7 @@ static void deliver(struct csv *c, struct foreign_out *out, int64_t step, double
  * columns do. */
 static int is_restart(struct csv *c, int64_t before, int64_t step)
 {
-    uint64_t filled = hash64(c->set, strlen(c->set), 0);
+    uint64_t filled = hash64(c->set, strlen(c->set), hash64(c->label, strlen(c->label), 0));
     for (size_t i = 0; i < c->columns; i++)
         if (c->column[i].has_value)
             filled = hash64(&i, sizeof i, filled);
@@ -490,7 +505,7 @@ static void take_row(struct csv *c, struct foreign_out *out, const char *p, size
     int64_t step;
     uint64_t texts = c->step >= 0 ? c->column[c->step].texts : 0;
     c->texts = 0;
-    c->set[0] = '\0';
+    c->set[0] = c->label[0] = '\0';
     for (; p && k < c->columns; k++) {
         p = next_cell(c, p, end, &cell, &len);
         take_cell(c, out, &c->column[k], cell, len, &time);

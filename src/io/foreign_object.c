@@ -11,7 +11,7 @@
 #include "io/foreign_text.h"
 #include "io/metric.h"
 
-enum { CONFIG_KEYS_MAX = 1024, LAYERS_MAX = 4096, SET_BYTES_MAX = 64 };
+enum { CONFIG_KEYS_MAX = 1024, LAYERS_MAX = 4096, TEXT_BYTES_MAX = 128 };
 
 static const double none = (double)NAN;
 
@@ -108,9 +108,12 @@ static void take_string(struct foreign_object *o, int is_top, const struct json_
         take_number(o, is_top, v);
     else if (!(is_top && o->key.is_time))
         o->texts = hash64(s->text, s->n, o->texts);
-    if (is_top && o->key.is_split && o->set.len == 0 && s->n <= SET_BYTES_MAX &&
-        text_evaluated(s->text, s->n) && !memchr(s->text, '\\', s->n))
+    if (!is_top || s->n > TEXT_BYTES_MAX || memchr(s->text, '\\', s->n))
+        return;
+    if (o->key.is_split && o->set.len == 0 && text_evaluated(s->text, s->n))
         str_add_bytes(&o->set, s->text, s->n);
+    if (o->key.is_label && o->label.len == 0)
+        str_add_bytes(&o->label, s->text, s->n);
 }
 
 /* After ARRAY: numbers only make a vector; anything else is passed over. */
@@ -169,6 +172,7 @@ static void know_key(struct foreign_object *o, const struct json_scan *s, size_t
     o->key.is_time = (unsigned char)text_is_time(str_text(&o->path), o->path.len);
     o->key.is_config = (unsigned char)foreign_object_is_config(s);
     o->key.is_split = (unsigned char)text_is_split(str_text(&o->path), o->path.len);
+    o->key.is_label = (unsigned char)text_is_label(str_text(&o->path), o->path.len);
     o->key.is_plan = (unsigned char)is_plan(str_text(&o->path), o->path.len);
     o->key.process = (unsigned char)process_place(str_text(&o->path), o->path.len);
     if (k && s->n <= sizeof k->raw) {
@@ -230,19 +234,23 @@ static const char *name_of(const struct foreign_object *o, const struct object_e
 }
 
 /* Of an entry, with what it was evaluated on, and with the process where it is not the first one:
- * "val/loss", "loss.rank1". */
+ * "val/loss", "loss.rank1"; of a value its label. */
 static const char *full_name(struct foreign_object *o, const struct object_entry *x, size_t *n)
 {
     int is_other = isfinite(o->process) && o->process != o->first_process;
     int is_of_set = o->set.len > 0 && text_step_rank(name_of(o, x), x->n) == 0;
-    if (!is_other && !is_of_set) {
+    int is_labelled = o->label.len > 0 && text_is_value(name_of(o, x), x->n);
+    if (!is_other && !is_of_set && !is_labelled) {
         *n = x->n;
         return name_of(o, x);
     }
     str_reset(&o->path);
     if (is_of_set)
         str_addf(&o->path, "%s/", str_text(&o->set));
-    str_add_bytes(&o->path, name_of(o, x), x->n);
+    if (is_labelled)
+        str_add_bytes(&o->path, str_text(&o->label), o->label.len);
+    else
+        str_add_bytes(&o->path, name_of(o, x), x->n);
     if (is_other)
         str_addf(&o->path, ".%s%.0f", str_text(&o->process_name), o->process);
     *n = o->path.len;
@@ -334,6 +342,7 @@ static void note_restart(struct foreign_object *o, struct foreign_out *out)
     uint64_t kind = hash64(str_text(&o->names), o->names.len, 0);
     kind = hash64(&o->process, sizeof o->process, kind);
     kind = hash64(str_text(&o->set), o->set.len, kind);
+    kind = hash64(str_text(&o->label), o->label.len, kind);
     if (text_restart_at(&o->restart, kind, o->step, 0)) {
         record_bool(foreign_begin(out, "head", o->step - 1, o->time), "resume", 1);
         foreign_end(out);
@@ -390,11 +399,13 @@ enum json_token foreign_object_take(struct foreign_object *o, struct json_scan *
     o->entries = o->values = 0;
     str_reset(&o->names);
     str_reset(&o->set);
+    str_reset(&o->label);
     o->rank = o->is_timed = o->process_place = 0;
     o->texts = 0;
     o->time = o->epoch = o->process = none;
     enum json_token t = collect(o, s, out);
-    o->is_failed |= o->names.failed | o->path.failed | o->process_name.failed | o->set.failed;
+    o->is_failed |=
+        o->names.failed | o->path.failed | o->process_name.failed | o->set.failed | o->label.failed;
     if (t == JSON_SCAN_CLOSE && !o->is_failed) {
         if (o->entries > 0)
             deliver(o, out);
@@ -496,6 +507,7 @@ void foreign_object_release(struct foreign_object *o)
     str_release(&o->path);
     str_release(&o->process_name);
     str_release(&o->set);
+    str_release(&o->label);
     map_release(&o->seen);
 }
 

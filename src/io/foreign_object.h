@@ -13,7 +13,7 @@
 enum { OBJECT_KEYS = 64 };
 struct object_key {
     char raw[46]; /* as it is written, escapes included */
-    unsigned char n, rank, process, is_time, is_config, is_plan, is_split;
+    unsigned char n, rank, process, is_time, is_config, is_plan, is_split, is_label;
 };
 
 /* Zero-initialise; lives as long as the file's state. */
@@ -48,7 +48,8 @@ struct foreign_object {
     struct str process_name;
     double process, first_process; /* of the object, NaN none; of the first */
     int process_place, has_process;
-    struct str set;            /* of the object: "val" when its "split" says so */
+    /* of the object: "val" when its "split" says so; of {"metric": "loss", "value": 2.1} the name */
+    struct str set, label;
     int64_t planned, reported; /* steps of the run: as logged, and as delivered */
     int is_reported;           /* that arrays are left out */
 };

@@ -108,14 +108,30 @@ size_t text_evaluated(const char *p, size_t n)
     return 0;
 }
 
+static int is_one_of(const char *name, size_t n, const char *const *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (text_same(name, n, words[i]))
+            return 1;
+    return 0;
+}
+
 int text_is_split(const char *name, size_t n)
 {
     static const char *const names[] = {"split",     "phase",   "mode", "set",  "subset", "stage",
                                         "partition", "dataset", "type", "kind", "event",  "loop"};
-    for (size_t i = 0; i < DS_LEN(names); i++)
-        if (text_same(name, n, names[i]))
-            return 1;
-    return 0;
+    return is_one_of(name, n, names, DS_LEN(names));
+}
+
+int text_is_label(const char *name, size_t n)
+{
+    static const char *const names[] = {"metric", "metric_name", "tag", "name", "key", "variable"};
+    return is_one_of(name, n, names, DS_LEN(names));
+}
+
+int text_is_value(const char *name, size_t n)
+{
+    return text_same(name, n, "value") || text_same(name, n, "metric_value");
 }
 
 int text_step(double value, int64_t *step)

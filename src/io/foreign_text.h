@@ -60,6 +60,10 @@ int text_time_parse(const char *p, size_t n, double *seconds);
 size_t text_evaluated(const char *p, size_t n);
 /* Does a column or key of that name say what its row was measured on: "split", "mode"? */
 int text_is_split(const char *name, size_t n);
+/* Tables with a row for each number: is it the column or key of its metric's name ("metric", "tag"),
+ * or of the number ("value")? */
+int text_is_label(const char *name, size_t n);
+int text_is_value(const char *name, size_t n);
 /* n bytes and `word`, without regard to case. */
 int text_same(const char *p, size_t n, const char *word);
 

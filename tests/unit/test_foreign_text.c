@@ -1330,6 +1330,27 @@ T(objects_and_rows_of_an_evaluation_are_told_from_those_of_training)
     runview_free(v);
 }
 
+T(tables_with_a_row_for_each_number_name_their_metrics)
+{
+    static const char *const logs[][2] = {
+        {"long.csv", "step,metric,value\n1,loss,2.5\n2,loss,2\n1,acc,0.25\n2,acc,0.5\n"},
+        {"split.csv", "split,step,metric,value\ntrain,1,loss,2.5\nval,1,loss,3.5\ntrain,2,loss,2\n"
+                      "train,2,acc,0.5\n"},
+        {"long.jsonl", "{\"step\": 1, \"name\": \"loss\", \"value\": 2.5}\n"
+                       "{\"step\": 1, \"name\": \"acc\", \"value\": 0.25}\n"
+                       "{\"step\": 2, \"value\": 2, \"name\": \"loss\"}\n"
+                       "{\"step\": 2, \"name\": \"acc\", \"value\": 0.5}\n"}};
+    for (size_t i = 0; i < DS_LEN(logs); i++) {
+        struct runview *v = open_text(logs[i][0], logs[i][1]);
+        point(v, "loss", 0, 1, 2.5);
+        point(v, "loss", 1, 2, 2);
+        point(v, "acc", series(v, "acc")->n - 1, 2, 0.5);
+        t_eq(v->n_series, i == 1 ? 3 : 2);
+        t_eq(v->n_events, 0);
+        runview_free(v);
+    }
+}
+
 T(json_that_a_logger_prints_is_read)
 {
     struct runview *v =
