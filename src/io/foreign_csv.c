@@ -28,6 +28,7 @@ struct column {
     uint64_t texts, numbers;
     int is_reported; /* as text */
     int is_split;    /* says what its row was measured on */
+    int is_run;      /* ... in which run */
     int is_label;    /* names the number in a column "value" */
     /* of the row being read */
     double value;
@@ -47,6 +48,9 @@ struct csv {
     uint64_t texts, first_texts; /* hash of the cells of text of the row, and of the first */
     /* of the row: "val" when a column of its split says so; the name of its value */
     char set[ROW_TEXT], label[ROW_TEXT];
+    char run[ROW_TEXT]; /* rows of other runs than the first have its name in theirs */
+    struct text_runs runs;
+    int is_other_run;
     uint64_t head; /* hash of the line of names, and its bytes */
     size_t heads;
     int is_again; /* it came once more: a writer was started again */
@@ -214,6 +218,7 @@ static int add_column(struct csv *c, const char *p, size_t n, struct err *e)
     c->column = list;
     struct column col = {.name = mem_alloc((size_t)keep + 1, 1),
                          .is_split = text_is_split(p, (size_t)keep),
+                         .is_run = text_is_run(p, (size_t)keep),
                          .is_label = text_is_label(p, (size_t)keep)};
     if (!col.name)
         return err_set(e, DS_EMEM, "out of memory");
@@ -408,6 +413,8 @@ static void take_cell(struct csv *c, struct foreign_out *out, struct column *x, 
     c->texts = x->role == TIME ? c->texts : hash64(p, n, c->texts);
     if (x->is_split && text_evaluated(p, n))
         x->is_reported |= keep_text(c->set, p, n); /* it is in the names */
+    if (x->is_run)
+        (void)keep_text(c->run, p, n);
     if (x->is_label)
         x->is_reported |= keep_text(c->label, p, n);
     bad_cell(c, x, p, n);
@@ -457,19 +464,20 @@ static int step_of_row(struct csv *c, struct foreign_out *out, int64_t *step)
     return 0;
 }
 
-/* "val/loss" of a row whose split is "val"; an epoch is the same in all.  Of a value its label. */
-static void add_point(const struct csv *c, struct foreign_out *out, const struct column *x,
-                      int64_t step, double time)
+/* "val/loss" of a row whose split is "val", "run2/loss" of another run than the first; an epoch is
+ * the same in all.  Of a value its label. */
+static void add_point(struct csv *c, struct foreign_out *out, const struct column *x, int64_t step,
+                      double time)
 {
-    char name[ROW_TEXT + NAME_MAX_BYTES];
-    if (!c->set[0] && !c->label[0]) {
+    char name[2 * ROW_TEXT + NAME_MAX_BYTES];
+    if (!c->set[0] && !c->label[0] && !c->is_other_run) {
         foreign_point(out, x->name, strlen(x->name), step, time, x->value);
         return;
     }
     const char *own = c->label[0] && text_is_value(x->name, strlen(x->name)) ? c->label : x->name;
-    int is_of_set = c->set[0] && text_step_rank(own, strlen(own)) == 0;
-    size_t n = (size_t)snprintf(name, sizeof name, "%s%s%s", is_of_set ? c->set : "",
-                                is_of_set ? "/" : "", own);
+    const char *set = text_step_rank(own, strlen(own)) == 0 ? c->set : "";
+    size_t n = (size_t)snprintf(name, sizeof name, "%s%s%s%s%s", c->is_other_run ? c->run : "",
+                                c->is_other_run ? "/" : "", set, *set ? "/" : "", own);
     foreign_point(out, name, n, step, time, x->value);
 }
 
@@ -490,6 +498,8 @@ static void deliver(struct csv *c, struct foreign_out *out, int64_t step, double
 static int is_restart(struct csv *c, int64_t before, int64_t step)
 {
     uint64_t filled = hash64(c->set, strlen(c->set), hash64(c->label, strlen(c->label), 0));
+    if (c->is_other_run)
+        filled = hash64(c->run, strlen(c->run), filled);
     for (size_t i = 0; i < c->columns; i++)
         if (c->column[i].has_value)
             filled = hash64(&i, sizeof i, filled);
@@ -505,7 +515,7 @@ static void take_row(struct csv *c, struct foreign_out *out, const char *p, size
     int64_t step;
     uint64_t texts = c->step >= 0 ? c->column[c->step].texts : 0;
     c->texts = 0;
-    c->set[0] = c->label[0] = '\0';
+    c->set[0] = c->label[0] = c->run[0] = '\0';
     for (; p && k < c->columns; k++) {
         p = next_cell(c, p, end, &cell, &len);
         take_cell(c, out, &c->column[k], cell, len, &time);
@@ -524,6 +534,7 @@ static void take_row(struct csv *c, struct foreign_out *out, const char *p, size
     int64_t before = c->newest;
     /* with too many cells nobody knows which is which */
     if (!(is_ragged && p) && !is_text_step && step_of_row(c, out, &step)) {
+        c->is_other_run = c->run[0] && c->step >= 0 && text_run_is_other(&c->runs, c->run, step);
         if (c->step >= 0 && is_restart(c, before, step)) { /* from there on */
             record_bool(foreign_begin(out, "head", step, time), "resume", 1);
             foreign_end(out);

@@ -11,7 +11,7 @@
 #include "io/foreign_text.h"
 #include "io/metric.h"
 
-enum { CONFIG_KEYS_MAX = 1024, LAYERS_MAX = 4096, TEXT_BYTES_MAX = 128 };
+enum { CONFIG_KEYS_MAX = 1024, LAYERS_MAX = 4096, TEXT_BYTES_MAX = 127 };
 
 static const double none = (double)NAN;
 
@@ -114,6 +114,8 @@ static void take_string(struct foreign_object *o, int is_top, const struct json_
         str_add_bytes(&o->set, s->text, s->n);
     if (o->key.is_label && o->label.len == 0)
         str_add_bytes(&o->label, s->text, s->n);
+    if (o->key.is_run && o->run.len == 0)
+        str_add_bytes(&o->run, s->text, s->n);
 }
 
 /* After ARRAY: numbers only make a vector; anything else is passed over. */
@@ -172,6 +174,7 @@ static void know_key(struct foreign_object *o, const struct json_scan *s, size_t
     o->key.is_time = (unsigned char)text_is_time(str_text(&o->path), o->path.len);
     o->key.is_config = (unsigned char)foreign_object_is_config(s);
     o->key.is_split = (unsigned char)text_is_split(str_text(&o->path), o->path.len);
+    o->key.is_run = (unsigned char)text_is_run(str_text(&o->path), o->path.len);
     o->key.is_label = (unsigned char)text_is_label(str_text(&o->path), o->path.len);
     o->key.is_plan = (unsigned char)is_plan(str_text(&o->path), o->path.len);
     o->key.process = (unsigned char)process_place(str_text(&o->path), o->path.len);
@@ -233,18 +236,20 @@ static const char *name_of(const struct foreign_object *o, const struct object_e
     return str_text(&o->names) + x->name;
 }
 
-/* Of an entry, with what it was evaluated on, and with the process where it is not the first one:
- * "val/loss", "loss.rank1"; of a value its label. */
+/* Of an entry, with what it was evaluated on, and with run and process where they are not the first:
+ * "val/loss", "run2/loss", "loss.rank1"; of a value its label. */
 static const char *full_name(struct foreign_object *o, const struct object_entry *x, size_t *n)
 {
     int is_other = isfinite(o->process) && o->process != o->first_process;
     int is_of_set = o->set.len > 0 && text_step_rank(name_of(o, x), x->n) == 0;
     int is_labelled = o->label.len > 0 && text_is_value(name_of(o, x), x->n);
-    if (!is_other && !is_of_set && !is_labelled) {
+    if (!is_other && !is_of_set && !is_labelled && !o->is_other_run) {
         *n = x->n;
         return name_of(o, x);
     }
     str_reset(&o->path);
+    if (o->is_other_run)
+        str_addf(&o->path, "%s/", str_text(&o->run));
     if (is_of_set)
         str_addf(&o->path, "%s/", str_text(&o->set));
     if (is_labelled)
@@ -343,6 +348,8 @@ static void note_restart(struct foreign_object *o, struct foreign_out *out)
     kind = hash64(&o->process, sizeof o->process, kind);
     kind = hash64(str_text(&o->set), o->set.len, kind);
     kind = hash64(str_text(&o->label), o->label.len, kind);
+    if (o->is_other_run)
+        kind = hash64(str_text(&o->run), o->run.len, kind);
     if (text_restart_at(&o->restart, kind, o->step, 0)) {
         record_bool(foreign_begin(out, "head", o->step - 1, o->time), "resume", 1);
         foreign_end(out);
@@ -354,6 +361,7 @@ static void deliver(struct foreign_object *o, struct foreign_out *out)
     int vectors = 0, is_epoch = o->rank == text_step_rank("epoch", 5);
     /* where steps came before, an epoch alone is a value at the newest of them */
     int is_step = o->rank > 0 && (o->rank >= o->best || !is_epoch);
+    o->is_other_run = 0;
     if (is_step && is_epoch && is_repeated(o)) {
         o->is_fraction = 1;
         is_step = o->has_step = o->best = 0;
@@ -362,6 +370,7 @@ static void deliver(struct foreign_object *o, struct foreign_out *out)
         o->step = is_epoch ? o->own_step : text_epochs_step(&o->epochs, o->epoch, o->own_step);
         o->has_step = 1;
         o->best = o->rank > o->best ? o->rank : o->best;
+        o->is_other_run = o->run.len > 0 && text_run_is_other(&o->runs, str_text(&o->run), o->step);
         note_restart(o, out);
     } else if (!o->has_step) {
         o->step = o->objects + o->first;
@@ -400,12 +409,13 @@ enum json_token foreign_object_take(struct foreign_object *o, struct json_scan *
     str_reset(&o->names);
     str_reset(&o->set);
     str_reset(&o->label);
+    str_reset(&o->run);
     o->rank = o->is_timed = o->process_place = 0;
     o->texts = 0;
     o->time = o->epoch = o->process = none;
     enum json_token t = collect(o, s, out);
-    o->is_failed |=
-        o->names.failed | o->path.failed | o->process_name.failed | o->set.failed | o->label.failed;
+    o->is_failed |= o->names.failed | o->path.failed | o->process_name.failed | o->set.failed |
+                    o->label.failed | o->run.failed;
     if (t == JSON_SCAN_CLOSE && !o->is_failed) {
         if (o->entries > 0)
             deliver(o, out);
@@ -508,6 +518,7 @@ void foreign_object_release(struct foreign_object *o)
     str_release(&o->process_name);
     str_release(&o->set);
     str_release(&o->label);
+    str_release(&o->run);
     map_release(&o->seen);
 }
 

@@ -13,7 +13,7 @@
 enum { OBJECT_KEYS = 64 };
 struct object_key {
     char raw[46]; /* as it is written, escapes included */
-    unsigned char n, rank, process, is_time, is_config, is_plan, is_split, is_label;
+    unsigned char n, rank, process, is_time, is_config, is_plan, is_split, is_label, is_run;
 };
 
 /* Zero-initialise; lives as long as the file's state. */
@@ -50,6 +50,9 @@ struct foreign_object {
     int process_place, has_process;
     /* of the object: "val" when its "split" says so; of {"metric": "loss", "value": 2.1} the name */
     struct str set, label;
+    struct str run; /* objects of other runs than the first have names of their own */
+    struct text_runs runs;
+    int is_other_run;
     int64_t planned, reported; /* steps of the run: as logged, and as delivered */
     int is_reported;           /* that arrays are left out */
 };

@@ -123,6 +123,30 @@ int text_is_split(const char *name, size_t n)
     return is_one_of(name, n, names, DS_LEN(names));
 }
 
+int text_is_run(const char *name, size_t n)
+{
+    static const char *const names[] = {
+        "run", "run_id", "run_name", "experiment", "experiment_name", "trial", "model", "method"};
+    return is_one_of(name, n, names, DS_LEN(names));
+}
+
+int text_run_is_other(struct text_runs *t, const char *run, int64_t step)
+{
+    uint64_t bit = hash64(run, strlen(run), 0) % (64 * DS_LEN(t->others));
+    if (!t->first[0])
+        t->start = step;
+    if (!t->first[0] || strcmp(run, t->first) == 0) {
+        str_copy(t->first, sizeof t->first, run);
+        return 0;
+    }
+    if (step > t->start && !(t->others[bit / 64] >> bit % 64 & 1)) {
+        str_copy(t->first, sizeof t->first, run);
+        return 0;
+    }
+    t->others[bit / 64] |= (uint64_t)1 << bit % 64;
+    return 1;
+}
+
 int text_is_label(const char *name, size_t n)
 {
     static const char *const names[] = {"metric", "metric_name", "tag", "name", "key", "variable"};

@@ -60,6 +60,17 @@ int text_time_parse(const char *p, size_t n, double *seconds);
 size_t text_evaluated(const char *p, size_t n);
 /* Does a column or key of that name say what its row was measured on: "split", "mode"? */
 int text_is_split(const char *name, size_t n);
+/* ... whose row it is, in a table of several runs: "run", "model"? */
+int text_is_run(const char *name, size_t n);
+/* Rows of several runs in one file.  Zero-initialise. */
+struct text_runs {
+    char first[128];
+    int64_t start;      /* its first step */
+    uint64_t others[4]; /* bits by hash of their names */
+};
+/* Is a row of another run than the first?  One that begins later than it did is the same, started
+ * again under a new name. */
+int text_run_is_other(struct text_runs *t, const char *run, int64_t step);
 /* Tables with a row for each number: is it the column or key of its metric's name ("metric", "tag"),
  * or of the number ("value")? */
 int text_is_label(const char *name, size_t n);

@@ -1351,6 +1351,31 @@ T(tables_with_a_row_for_each_number_name_their_metrics)
     }
 }
 
+T(rows_of_several_runs_are_several_curves)
+{
+    static const char *const logs[][2] = {
+        {"runs.csv", "run,step,loss\na,1,2.5\na,2,2\nb,1,3.5\nb,2,3\n"},
+        {"mixed.csv", "step,model,loss\n1,a,2.5\n1,b,3.5\n2,a,2\n2,b,3\n"},
+        {"runs.jsonl", "{\"run_id\": \"a\", \"step\": 1, \"loss\": 2.5}\n"
+                       "{\"run_id\": \"a\", \"step\": 2, \"loss\": 2}\n"
+                       "{\"run_id\": \"b\", \"step\": 1, \"loss\": 3.5}\n"
+                       "{\"run_id\": \"b\", \"step\": 2, \"loss\": 3}\n"}};
+    for (size_t i = 0; i < DS_LEN(logs); i++) {
+        struct runview *v = open_text(logs[i][0], logs[i][1]);
+        point(v, "loss", 0, 1, 2.5);
+        point(v, "loss", 1, 2, 2);
+        point(v, "b/loss", 0, 1, 3.5);
+        point(v, "b/loss", 1, 2, 3);
+        t_eq(v->n_series, 2);
+        runview_free(v);
+    }
+    /* one that goes on under a new name is the same */
+    struct runview *v = open_text("on.csv", "run,step,loss\na,1,3\na,2,2.5\nb,3,2\nb,4,1.5\n");
+    point(v, "loss", 3, 4, 1.5);
+    t_eq(v->n_series, 1);
+    runview_free(v);
+}
+
 T(json_that_a_logger_prints_is_read)
 {
     struct runview *v =
