@@ -500,7 +500,7 @@ static void parse(struct parsed *x, char *line, int is_block)
 /* ---- taking it ---- */
 
 /* What lines with a better place have logged stays theirs: "Epoch 2: loss 2.1" after the losses of
- * its steps is their mean, and a bar repeats them. */
+ * its steps is their mean, a bar repeats them, and the time of an epoch is none of a step. */
 static void leave_logged(struct console *c, struct parsed *x)
 {
     int level = !x->at.is_common ? 2 : !x->at.is_epoch;
@@ -509,7 +509,8 @@ static void leave_logged(struct console *c, struct parsed *x)
         char name[FIELD_TEXT];
         uint64_t bit = hash64(name, field_name(&x->f[i], name), hash64(c->set, strlen(c->set), 0)) %
                        (64 * DS_LEN(c->logged[0]));
-        int is_known = 0;
+        int is_known =
+            x->at.is_epoch && c->has_step && text_same(x->f[i].name, x->f[i].n, "step_ms");
         for (int better = level; better < 2; better++)
             is_known |= (int)(c->logged[better][bit / 64] >> bit % 64 & 1);
         if (level > 0)

@@ -221,12 +221,28 @@ static size_t name_of(const char *line, const char **from, const char *end, int 
     return (size_t)(end - p);
 }
 
-int field_is_known(const char *name, size_t n)
+/* "policy loss", "valid ppl": a short name whose last word is a result. */
+static int is_kind_of_result(const char *name, size_t n)
+{
+    static const char *const last[] = {"loss",     "ppl",    "perplexity", "acc",
+                                       "accuracy", "reward", "bpb",        "bpc"};
+    size_t from = n, words = 1;
+    while (from > 0 && name[from - 1] != ' ')
+        from--;
+    for (size_t i = 0; i < n; i++)
+        words += name[i] == ' ';
+    for (size_t i = 0; i < DS_LEN(last) && words <= 3; i++)
+        if (text_same(name + from, n - from, last[i]))
+            return 1;
+    return 0;
+}
+
+static int is_known(const char *name, size_t n)
 {
     for (size_t i = 0; i < DS_LEN(known); i++)
         if (text_same(name, n, known[i]))
             return 1;
-    return 0;
+    return is_kind_of_result(name, n);
 }
 
 /* Gives a number its name and unit; 0 when it is not a metric. */
@@ -246,7 +262,7 @@ static int set_field(struct field *f, const char *name, size_t n, int is_named, 
         /* MFU of -100 %: not known yet */
         return r->metric && !(strcmp(r->metric, "mfu") == 0 && v < 0);
     }
-    return n > 0 && n <= FIELD_NAME_BYTES && (is_named || field_is_known(name, n));
+    return n > 0 && n <= FIELD_NAME_BYTES && (is_named || is_known(name, n));
 }
 
 /* ---- what it was measured on ---- */

@@ -29,8 +29,6 @@ int field_has_one(const struct field *f, const char *const *word, size_t n);
 int field_is_result(const struct field *f);
 /* The last word in n bytes that says what is evaluated on, "val" of "[val] Epoch 3": its bytes. */
 size_t field_set_of(const char *line, size_t n, const char **set);
-/* Is it a metric that training scripts print, whatever stands between it and its number? */
-int field_is_known(const char *name, size_t n);
 
 /* ---- what a line is taken apart with ---- */
 

@@ -226,6 +226,33 @@ static int find_bar(const char *line, struct place *at)
     return 1;
 }
 
+/* "| epoch 1 | 200/ 2928 batches | loss 7.5" of PyTorch's language models. */
+static int find_counted(const char *line, struct place *at)
+{
+    static const char *const words[] = {"batches", "steps", "iterations", "iters", "updates"};
+    *at = (struct place){.epoch = -1, .weight = 1, .is_common = 1};
+    for (const char *p = line; *p && p - line < LEAD_MAX; p++) {
+        double step, steps;
+        if (p > line && (is_letter(p[-1]) || p[-1] == '.' || p[-1] == '/'))
+            continue;
+        find_epoch_at(p, at);
+        size_t n = unsigned_at(p, 0, &step);
+        const char *q = skip_blanks(p + n);
+        if (n == 0 || *q != '/' || (n = unsigned_at(skip_blanks(q + 1), 0, &steps)) == 0)
+            continue;
+        q = skip_blanks(skip_blanks(q + 1) + n);
+        for (size_t i = 0; i < DS_LEN(words); i++) {
+            if (!begins(q, words[i]) || is_letter(q[strlen(words[i])]) || steps < step ||
+                !text_step(step, &at->step) || !text_step(steps, &at->steps))
+                continue;
+            at->from = (size_t)(p - line);
+            at->to = (size_t)(q - line) + strlen(words[i]);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* "1875/1875 [====>...] - 4s 2ms/step - loss: 0.3" of Keras, its bar of "━" or none; below the line
  * "Epoch 1/3". */
 static int find_keras(const char *line, struct place *at)
@@ -324,6 +351,6 @@ int place_find(const char *line, struct place *at)
             *at = word;
         return 1;
     }
-    return find_word(line, at, 1) || find_epoch(line, at) || find_alone(line, at) ||
-           find_number(line, at);
+    return find_counted(line, at) || find_word(line, at, 1) || find_epoch(line, at) ||
+           find_alone(line, at) || find_number(line, at);
 }

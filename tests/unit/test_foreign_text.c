@@ -1376,6 +1376,26 @@ T(rows_of_several_runs_are_several_curves)
     runview_free(v);
 }
 
+T(results_without_a_colon_are_known_by_their_last_word)
+{
+    struct runview *v = open_text(
+        "rl.log", "update 100 | policy loss -0.5 | value loss 0.5 | the worst of 3 losses 9\n"
+                  "update 200 | policy loss -0.25 | value loss 0.25 | gpu 3\n");
+    point(v, "policy loss", 1, 200, -0.25);
+    point(v, "value loss", 0, 100, 0.5);
+    t_eq(v->n_series, 2);
+    runview_free(v);
+    v = open_text("lm.log",
+                  "| epoch   1 |   200/ 2928 batches | lr 20.00 | ms/batch  3.33 | loss  7.5 |\n"
+                  "| epoch   1 |   400/ 2928 batches | lr 20.00 | ms/batch  3.13 | loss  6.5 |\n"
+                  "| end of epoch   1 | time: 15.55s | valid loss  5.5 | valid ppl   336.5\n");
+    point(v, "loss", 0, 200, 7.5);
+    point(v, "loss", 1, 400, 6.5);
+    point(v, "valid ppl", 0, 400, 336.5);
+    t_eq(v->n_series, 4); /* the time of an epoch is none of a step */
+    runview_free(v);
+}
+
 T(json_that_a_logger_prints_is_read)
 {
     struct runview *v =
