@@ -273,6 +273,10 @@ const struct matrix_series *runview_matrix(const struct runview *v, const char *
 const char *runview_config(const struct runview *v, const char *key); /* NULL if absent */
 /* The same for the run's method: "KEY" of "METHOD.KEY". */
 const char *runview_method_config(const struct runview *v, const char *key);
+/* The number that a setting begins with; `otherwise` where the setting or the view is absent. */
+int runview_config_int(const struct runview *v, const char *key, int otherwise);
+/* 1 when the `layers` layers of its records are iterations: all of the model is one looped layer. */
+int runview_is_iterated(const struct runview *v, int layers);
 /* Wall seconds (Unix) of the first metric record; NaN when there is none. */
 double runview_start(const struct runview *v);
 /* Current value of a live setting: that of the newest event which names it, else the

@@ -29,7 +29,7 @@ struct sheet {
     struct figure_options opt;
     const struct figure_run *run;
     int runs;
-    double width, height; /* inside the margin */
+    double width, height;   /* inside the margin */
     int is_log_x, is_log_y; /* of curves, and the range of their x axis */
     double x_from, x_to;
     int background;
@@ -65,6 +65,10 @@ void sheet_marker(struct sheet *s, int i, double x, double y, double r, int rgb,
 int sheet_fail(const struct sheet *s, int run, struct err *e, const char *fmt, ...) DS_PRINTF(4, 5);
 /* The name of the run, or of the JSON file without its extension, sanitised and truncated. */
 void sheet_run_name(const struct sheet *s, int run, char *out, size_t size);
+/* What each of a run's `layers` layers is: "layer", or "iteration" of a model that is one looped layer;
+ * and as the label of an axis. */
+const char *sheet_layer_word(const struct sheet *s, int run, int layers);
+const char *sheet_layer_label(const struct sheet *s, int run, int layers);
 
 /* ---- rows of horizontal bars: labels at the left of one or two panels
  * ------------------------------------------------------------------------------------------- */

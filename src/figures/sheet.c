@@ -124,6 +124,16 @@ void sheet_run_name(const struct sheet *s, int run, char *out, size_t size)
     utf8_sanitise(&clean, name, n, 40, 0);
 }
 
+const char *sheet_layer_word(const struct sheet *s, int run, int layers)
+{
+    return runview_is_iterated(s->run[run].view, layers) ? "iteration" : "layer";
+}
+
+const char *sheet_layer_label(const struct sheet *s, int run, int layers)
+{
+    return runview_is_iterated(s->run[run].view, layers) ? "Iteration" : "Layer";
+}
+
 int sheet_fail(const struct sheet *s, int run, struct err *e, const char *fmt, ...)
 {
     va_list ap;

@@ -64,7 +64,8 @@ static void draw_labels(struct sheet *s, const struct probe *p, const struct str
     }
     struct text_style up = {
         .size = s->venue->base, .angle = 90, .rgb = sheet_colour(s, ROLE_TEXT), .h = TEXT_CENTRE};
-    pen_text(s->pen, s->venue->base * 0.9, r->y + r->cell_h * p->layers / 2, &up, "Layer");
+    pen_text(s->pen, s->venue->base * 0.9, r->y + r->cell_h * p->layers / 2, &up,
+             sheet_layer_label(s, 0, p->layers));
 }
 
 static void draw_strip(struct sheet *s, const struct probe *p, const struct strip *r,

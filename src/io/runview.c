@@ -4,6 +4,7 @@
 #include <math.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -409,6 +410,18 @@ const char *runview_config(const struct runview *v, const char *key)
         if (strcmp(v->config_key[i], key) == 0)
             return v->config_value[i];
     return NULL;
+}
+
+int runview_config_int(const struct runview *v, const char *key, int otherwise)
+{
+    const char *text = v ? runview_config(v, key) : NULL;
+    return text ? (int)strtol(text, NULL, 10) : otherwise;
+}
+
+int runview_is_iterated(const struct runview *v, int layers)
+{
+    int loop = runview_config_int(v, "model.loop", 1);
+    return loop > 1 && loop == layers;
 }
 
 const struct probe *runview_probe(const struct runview *v, int index)

@@ -659,6 +659,25 @@ T(stated_numbers_match_the_records)
     clear();
 }
 
+T(layers_of_one_looped_layer_are_iterations)
+{
+    static const char *const name[] = {"capacity_layer", "layer_skip", "exit_map"};
+    for (int is_looped = 0; is_looped < 2; is_looped++) {
+        struct meth m = meth_routed(t_tmpdir(), 0.5, 0);
+        m.is_looped = is_looped;
+        add(m, "r");
+        for (size_t i = 0; i < DS_LEN(name); i++) {
+            struct figure f = draw(name[i]);
+            shows(&f, is_looped ? "Iteration" : "Layer", 1);
+            shows(&f, is_looped ? "Layer" : "Iteration", 0);
+            if (i == 1)
+                shows(&f, is_looped ? "mean over iterations" : "mean over layers", 1);
+            figure_release(&f);
+        }
+        clear();
+    }
+}
+
 T(optional_data_may_be_missing)
 {
     const char *dir = t_tmpdir();

@@ -16,6 +16,7 @@ struct meth {
     int rates;                             /* exits as rates per layer, not in probes */
     int has_old_keys;                      /* as records of earlier versions */
     int is_control, is_topk; /* routed.stochastic is set; probes have top-k decisions */
+    int is_looped;           /* its layers are iterations of one */
     double spread;           /* of the capacities and the exits over seeds, 0: little */
 };
 
@@ -44,7 +45,9 @@ static inline void meth_head(struct record *r, const struct meth *m, const char 
         record_int(r, "params_non_embedding", (int64_t)m->params);
     record_map(r, "config");
     record_str(r, "model.method", m->method);
-    fix_config(r, "model.layers", m->layers);
+    fix_config(r, "model.layers", m->is_looped ? 1 : m->layers);
+    if (m->is_looped)
+        fix_config(r, "model.loop", m->layers);
     fix_config(r, "model.dim", floor(m->params / 1e4));
     fix_config(r, "seed", m->seed);
     if (m->budget > 0)

@@ -117,7 +117,7 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
     if (rc == 0) {
         p->ax = (struct axis){.lo = -0.6, .hi = v.layers - 0.4};
         p->ay = (struct axis){.lo = 0, .hi = 1.05};
-        p->x_label = "Layer";
+        p->x_label = sheet_layer_label(s, set->g[i].run[0], v.layers);
         p->y_label = "Executed share of tokens";
         p->ticks_whole_x = 1;
         if (set->n > 1)

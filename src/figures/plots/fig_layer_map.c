@@ -109,7 +109,7 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, int 
     p->ax = (struct axis){.lo = 0, .hi = m.positions};
     p->ay = (struct axis){.lo = -m.layers + 0.5, .hi = 0.5};
     p->x_label = "Position in the sequence";
-    p->y_label = "Layer";
+    p->y_label = sheet_layer_label(s, g->run[0], m.layers);
     p->no_grid = 1;
     p->ticks_whole_x = p->ticks_whole_y = 1;
     struct axis scale = {.lo = 0, .hi = 1};
@@ -150,12 +150,11 @@ static int draw(struct sheet *s, struct err *e)
     if (rc == 0) {
         if (set.n == 1)
             sheet_note(s, "Shown: %s.", set.g[0].label);
-        sheet_note(s,
-                   "Share of validation tokens executed in each layer per position; %s%d "
-                   "seed%s.",
-                   seeds > 1 ? "mean over up to " : "", seeds, seeds > 1 ? "s" : "");
+        const char *word = sheet_layer_word(s, 0, s->run[0].view->layers);
+        sheet_note(s, "Share of validation tokens executed in each %s per position; %s%d seed%s.",
+                   word, seeds > 1 ? "mean over up to " : "", seeds, seeds > 1 ? "s" : "");
         if (bounds > 0)
-            sheet_note(s, "Dashed: bounds of the always-on layers.");
+            sheet_note(s, "Dashed: bounds of the always-on %ss.", word);
     }
     groups_release(&set);
     return rc;

@@ -43,7 +43,8 @@ static void draw_bars(struct sheet *s, struct panel *p, const struct interval *c
     }
 }
 
-static void result_text(const struct interval *c, int layers, char *out, size_t size)
+static void result_text(const struct interval *c, int layers, const char *word, char *out,
+                        size_t size)
 {
     double sum = 0;
     int on = 0, known = 0;
@@ -56,8 +57,8 @@ static void result_text(const struct interval *c, int layers, char *out, size_t 
         known++;
     }
     number_format(mean, sizeof mean, sum / known, 1);
-    snprintf(out, size, "mean over %slayers %s %%; %d of %d layers skip no token",
-             known < layers ? "measured " : "", mean, on, known);
+    snprintf(out, size, "mean over %s%ss %s %%; %d of %d %ss skip no token",
+             known < layers ? "measured " : "", word, mean, on, known, word);
 }
 
 static int draw_panel(struct sheet *s, const struct groups *set, int i, struct err *e)
@@ -71,7 +72,7 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
     if (rc == 0) {
         p->ax = (struct axis){.lo = -0.6, .hi = layers - 0.4};
         p->ay = (struct axis){.lo = 0, .hi = 100};
-        p->x_label = "Layer";
+        p->x_label = sheet_layer_label(s, set->g[i].run[0], layers);
         p->y_label = "Tokens skipped (%)";
         p->ticks_whole_x = 1;
         for (int l = 0; l < layers; l++)
@@ -79,7 +80,8 @@ static int draw_panel(struct sheet *s, const struct groups *set, int i, struct e
         if (on)
             panel_entry(p, "no token skipped", sheet_colour(s, ROLE_REFERENCE), 0, 3, 0);
         panel_entry(p, "50 %", sheet_colour(s, ROLE_REFERENCE), 1, -1, 1);
-        result_text(c, layers, p->sub, sizeof p->sub);
+        result_text(c, layers, sheet_layer_word(s, set->g[i].run[0], layers), p->sub,
+                    sizeof p->sub);
         if (set->n > 1)
             str_copy(p->title, sizeof p->title, set->g[i].label);
         s->height = panel_grid(s, set->n, 2, 0.66, i, box);

@@ -21,10 +21,12 @@ static void note(struct sheet *s, const struct probe *p)
         ran += p->run[i] ? 1 : 0;
     number_format(share, sizeof share, ran / ((double)p->layers * p->tokens), 3);
     number_format(depth, sizeof depth, ran / (double)p->tokens, 2);
+    const char *word = sheet_layer_word(s, 0, p->layers);
     sheet_note(s,
-               "Text '%s' at step %lld: %d tokens, %d layers; %s of all cells executed, %s layers "
-               "per token.",
-               p->name ? p->name : "", (long long)p->step, p->tokens, p->layers, share, depth);
+               "Text '%s' at step %lld: %d tokens, %d %ss; %s of all cells executed, %s %ss per "
+               "token.",
+               p->name ? p->name : "", (long long)p->step, p->tokens, p->layers, word, share, depth,
+               word);
     strips_caveat(s, p);
 }
 

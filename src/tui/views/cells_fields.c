@@ -1,7 +1,6 @@
 /* The fields that a cell can show and their colours, all taken from the probe. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -185,22 +184,18 @@ int cells_kv(const struct runview *r)
     return !kv ? -1 : strcmp(kv, "all") == 0 ? 1 : strcmp(kv, "plan") == 0 ? 0 : -1;
 }
 
-static int setting(const struct cells *c, const char *key, int otherwise)
-{
-    const char *text = c->view ? runview_config(c->view, key) : NULL;
-    return text ? (int)strtol(text, NULL, 10) : otherwise;
-}
-
 int cells_is_iterated(const struct cells *c)
 {
-    int loop = setting(c, "model.loop", 1);
-    return loop > 1 && c->probe && loop == c->probe->layers;
+    return c->probe && runview_is_iterated(c->view, c->probe->layers);
 }
 
 const char *cells_place(const struct cells *c, int layer, char out[64])
 {
-    int loop = setting(c, "model.loop", 1), start = setting(c, "model.loop_first", 0);
-    int group = setting(c, "model.layers", 0) - start - setting(c, "model.loop_last", 0);
+    const struct runview *v = c->view;
+    int loop = runview_config_int(v, "model.loop", 1);
+    int start = runview_config_int(v, "model.loop_first", 0);
+    int group = runview_config_int(v, "model.layers", 0) - start -
+                runview_config_int(v, "model.loop_last", 0);
     if (cells_is_iterated(c))
         snprintf(out, 64, "iteration %d", layer);
     else if (loop > 1 && group > 0 && layer >= start && layer < start + loop * group)
