@@ -313,12 +313,12 @@ struct parsed {
     struct field f[FIELDS_MAX];
     size_t n;
     int weight;
-    int is_open; /* a block may follow */
-    /* of a dictionary */
-    int is_said;       /* the words before it have its place */
-    size_t dict;       /* where in the line it begins */
-    const char *split; /* split_n bytes: what it was evaluated on, if it says so */
+    int is_open;       /* a block may follow */
+    const char *split; /* split_n bytes: what it was evaluated on, where it says so */
     size_t split_n;
+    /* of a dictionary */
+    int is_said; /* the words before it have its place */
+    size_t dict; /* where in the line it begins */
 };
 
 /* Does its name alone say that a model is trained? */
@@ -425,14 +425,37 @@ static size_t dict_fields(const char *line, struct parsed *x)
     return k;
 }
 
-static int is_sentence(const char *line)
+/* "Val loss: 2.1 acc: 0.5", "Test set: Average loss: 0.05, Accuracy: 9830/10000 (98%)", "[val] loss 2.1",
+ * and " * Acc@1 69.7 Acc@5 89.1" of torchvision's evaluations. */
+static int find_sentence(struct parsed *x, const char *line)
 {
-    line = skip_blanks(line);
-    for (size_t i = 0; i < DS_LEN(sentences); i++)
-        if (begins(line, sentences[i]) && line[strlen(sentences[i])] &&
-            strchr(" :=", line[strlen(sentences[i])]))
-            return 1;
-    return 0;
+    static const char *const after[] = {"set", "results", "result", "metrics"};
+    const char *p = skip_blanks(line), *rest;
+    int is_star = p[0] == '*' && p[1] == ' ';
+    size_t words = 0, n;
+    p += *p == '[' ? 1 : is_star ? 1 + strspn(p + 1, " ") : 0;
+    x->split = is_star ? "val" : p;
+    x->split_n = is_star ? 3 : field_set_at(p, strlen(p));
+    for (size_t i = 0; i < DS_LEN(sentences); i++) {
+        n = strlen(sentences[i]);
+        if (begins(p, sentences[i]) && p[n] && strchr(" :=", p[n]))
+            words = n;
+    }
+    rest = skip_blanks(p + (is_star ? 0 : x->split_n));
+    for (size_t i = 0; i < DS_LEN(after) && x->split_n > 0; i++)
+        rest += begins(rest, after[i]) ? strlen(after[i]) : 0;
+    int is_marked = is_star || (x->split_n > 0 && (*rest == ':' || *rest == ']'));
+    x->n = is_star || (words > 0 && !is_marked) ? fields_of(p, x->f)
+           : is_marked                          ? fields_of(rest + 1, x->f)
+                                                : 0;
+    /* "Accuracy of the network on the 10000 test images: 55 %" */
+    if (x->n == 1 && words > 0 && !field_is_result(&x->f[0])) {
+        x->f[0].name = p;
+        x->f[0].n = words;
+    }
+    for (size_t i = 0; i < x->n; i++)
+        words += field_is_result(&x->f[i]);
+    return words > 0 && x->n > 0;
 }
 
 /* "    train/loss=2.1" below "[step=10/500,epoch=0]", "\t Train loss/train/total: 2.1" below
@@ -475,7 +498,7 @@ static void parse(struct parsed *x, char *line, int is_block)
     x->n = 0;
     x->kind = TEXT;
     if (!place_find(line, &x->at)) {
-        x->kind = is_sentence(line) && (x->n = fields_of(line, x->f)) > 0 ? SENTENCE : TEXT;
+        x->kind = find_sentence(x, line) ? SENTENCE : TEXT;
         return;
     }
     const char *from = line + x->at.from, *last = line + strlen(line);
@@ -598,15 +621,14 @@ static void take_sentence(struct console *c, struct foreign_out *out, const stru
                           const char *line)
 {
     struct place at = c->heading;
-    size_t n = strcspn(x->f[0].name, " ");
     if (!c->has_step && c->has_heading) {
         at.from = 0; /* it has no other words before its place */
         c->step = at.step;
         report_plan(c, out, at.steps);
         note_restart(c, out, line, &at, x->f);
     }
-    if (n < x->f[0].n && n + 1 < sizeof c->set)
-        snprintf(c->set, sizeof c->set, "%.*s ", (int)n, x->f[0].name);
+    if (x->split_n > 0 && x->split_n + 1 < sizeof c->set)
+        snprintf(c->set, sizeof c->set, "%.*s ", (int)x->split_n, x->split);
     c->is_of_set = 1;
     deliver(c, out, x->f, x->n, c->step, time_of(line));
     c->is_of_set = 0;

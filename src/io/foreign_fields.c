@@ -171,6 +171,19 @@ static size_t scale_at(const char *p, double *v)
     return 0;
 }
 
+/* "9830/10000 (98%)" at p: the share in percent; bytes used. */
+static size_t share_at(const char *p, double *v)
+{
+    double part, all;
+    size_t n = unsigned_at(p, 0, &part),
+           m = n > 0 && p[n] == '/' ? unsigned_at(p + n + 1, 0, &all) : 0;
+    const char *q = skip_blanks(p + n + 1 + m);
+    if (m == 0 || *q != '(' || (n = decimal_read(q + 1, strlen(q + 1), '.', v)) == 0)
+        return 0;
+    q = skip_blanks(q + 1 + n);
+    return q[0] == '%' && q[1] == ')' ? (size_t)(q + 2 - p) : 0;
+}
+
 /* The unit at p, which a name may follow; bytes used. */
 static size_t unit_at(const char *p)
 {
@@ -298,6 +311,15 @@ struct set {
     int is_bracket; /* "tot_loss[", until the bracket is closed */
 };
 
+size_t field_set_at(const char *p, size_t n)
+{
+    size_t k = text_evaluated(p, n);
+    if (k > 0 || n < 5 || !begins(p, "train"))
+        return k;
+    k = n >= 8 && begins(p, "training") ? 8 : 5;
+    return isalnum((unsigned char)p[k]) ? 0 : k;
+}
+
 /* The last set in the text: a word, or the beginning of one as in "val_loss". */
 static void find_set(const char *p, const char *end, struct set *set)
 {
@@ -306,9 +328,8 @@ static void find_set(const char *p, const char *end, struct set *set)
     for (const char *from = p; p < end; p++) {
         if (p > from && isalnum((unsigned char)p[-1]))
             continue;
-        size_t left = (size_t)(end - p), n = text_evaluated(p, left);
-        n = n || left < 5 || !begins(p, "train") ? n : begins(p, "training") ? 8 : 5;
-        if (n == 0 || n > left || isalnum((unsigned char)p[n]))
+        size_t n = field_set_at(p, (size_t)(end - p));
+        if (n == 0)
             continue;
         *set = (struct set){.p = p, .n = n};
         set->is_mark = strchr(":](", p[n]) || *skip_blanks(p + n) == '|';
@@ -399,7 +420,8 @@ size_t fields_of(const char *line, struct field f[FIELDS_MAX])
     for (const char *p = line; *p && k < FIELDS_MAX;) {
         double v;
         int is_named;
-        if ((used = number_at(line, p, &v)) == 0) {
+        int is_share = p > line && strchr(" :=", p[-1]) && (used = share_at(p, &v)) > 0;
+        if (!is_share && (used = number_at(line, p, &v)) == 0) {
             p++;
             continue;
         }

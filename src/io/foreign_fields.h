@@ -27,6 +27,8 @@ int field_has_word(const struct field *f, const char *word);
 int field_has_one(const struct field *f, const char *const *word, size_t n);
 /* Is it what a model is measured by? */
 int field_is_result(const struct field *f);
+/* The word at p that says which data results are of, "train" or "val": its bytes. */
+size_t field_set_at(const char *p, size_t n);
 /* The last word in n bytes that says what is evaluated on, "val" of "[val] Epoch 3": its bytes. */
 size_t field_set_of(const char *line, size_t n, const char **set);
 

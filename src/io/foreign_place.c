@@ -18,7 +18,7 @@ static const struct lead {
 } leads[] = {{"iteration", 3, 0, 0},   {"iter", 3, 0, 0},  {"global_step", 3, 0, 0},
              {"global step", 3, 0, 0}, {"step", 3, 0, 0},  {"s", 2, 0, 1},
              {"[batch", 2, 0, 0},      {"batch", 1, 1, 0}, {"num_updates", 1, 1, 0},
-             {"update", 1, 1, 0},      {"steps", 1, 1, 1}};
+             {"update", 1, 1, 0},      {"steps", 1, 1, 1}, {"episode", 1, 1, 0}};
 
 const char *place_at(const char *p, const char *word, int64_t *step, int64_t *steps)
 {
@@ -226,6 +226,24 @@ static int find_bar(const char *line, struct place *at)
     return 1;
 }
 
+/* "[2,  4000] loss: 1.85" of PyTorch's tutorial: an epoch and its batch. */
+static int find_pair(const char *line, struct place *at)
+{
+    const char *p = skip_blanks(line), *from = p;
+    double epoch, step;
+    size_t n;
+    *at = (struct place){.epoch = -1, .weight = 1, .is_common = 1};
+    if (*p != '[' || (n = unsigned_at(p + 1, 0, &epoch)) == 0 || p[1 + n] != ',')
+        return 0;
+    p = skip_blanks(p + 2 + n);
+    if ((n = unsigned_at(p, 0, &step)) == 0 || p[n] != ']' || !text_step(epoch, &at->epoch) ||
+        !text_step(step, &at->step))
+        return 0;
+    at->from = (size_t)(from - line);
+    at->to = (size_t)(p - line) + n + 1;
+    return 1;
+}
+
 /* "| epoch 1 | 200/ 2928 batches | loss 7.5" of PyTorch's language models. */
 static int find_counted(const char *line, struct place *at)
 {
@@ -351,6 +369,6 @@ int place_find(const char *line, struct place *at)
             *at = word;
         return 1;
     }
-    return find_counted(line, at) || find_word(line, at, 1) || find_epoch(line, at) ||
-           find_alone(line, at) || find_number(line, at);
+    return find_pair(line, at) || find_counted(line, at) || find_word(line, at, 1) ||
+           find_epoch(line, at) || find_alone(line, at) || find_number(line, at);
 }

@@ -1396,6 +1396,37 @@ T(results_without_a_colon_are_known_by_their_last_word)
     runview_free(v);
 }
 
+T(the_results_of_pytorchs_examples_are_read)
+{
+    struct runview *v = open_text(
+        "cifar.log",
+        "[1,  2000] loss: 2.5\n[1,  4000] loss: 2\n[2,  2000] loss: 1.5\nFinished Training\n"
+        "Accuracy of the network on the 10000 test images: 55 %\n");
+    point(v, "loss", 1, 4000, 2);
+    point(v, "loss", 2, 6000, 1.5);
+    point(v, "Accuracy", 0, 6000, 55);
+    t_eq(v->n_series, 2);
+    runview_free(v);
+    v = open_text("mnist.log", "Train Epoch: 1 [640/60000 (1%)]\tLoss: 1.5\n\n"
+                               "Test set: Average loss: 0.5, Accuracy: 9830/10000 (98%)\n\n"
+                               "Train Epoch: 2 [640/60000 (1%)]\tLoss: 0.5\n");
+    point(v, "Test Average loss", 0, 640, 0.5);
+    point(v, "Test Accuracy", 0, 640, 98);
+    point(v, "Loss", 1, 60640, 0.5);
+    t_eq(v->n_series, 3);
+    runview_free(v);
+    v = open_text("imagenet.log",
+                  "Epoch: [0][ 10/100]\tLoss 6.5 (7.0)\tAcc@1   0.5 (  0.25)\n"
+                  "Epoch: [0][ 20/100]\tLoss 6.0 (7.0)\tAcc@1   1.5 (  0.5)\n"
+                  "Test: [ 0/79]\tLoss 6.1\n *   Acc@1 10.5 Acc@5 30.25\n* a remark 3\n"
+                  "val: loss 6.25 acc 0.5\nvalid images: 300\n");
+    point(v, "val Acc@1", 0, 20, 10.5);
+    point(v, "val Acc@5", 0, 20, 30.25);
+    point(v, "val loss", 0, 20, 6.25);
+    t_eq(v->n_series, 6);
+    runview_free(v);
+}
+
 T(json_that_a_logger_prints_is_read)
 {
     struct runview *v =
