@@ -16,6 +16,7 @@ struct meth {
     int rates;                             /* exits as rates per layer, not in probes */
     int has_old_keys;                      /* as records of earlier versions */
     int is_control, is_topk; /* routed.stochastic is set; probes have top-k decisions */
+    int last;                /* layers after a loop: tokens that left it run them, too */
     double spread;           /* of the capacities and the exits over seeds, 0: little */
 };
 
@@ -185,8 +186,8 @@ static inline void meth_probe(struct record *r, const struct meth *m, int index,
             gate[i] = meth_is_routed(l)
                           ? (float)(1 / (1 + exp(-3 * rng_normal(g) - 4 * (m->capacity - 0.5))))
                           : 1;
-            exited[i] = l >= out;
-            run[i] = l < out && gate[i] > 0.5F;
+            exited[i] = l >= out && l < m->layers - m->last;
+            run[i] = (l < out && gate[i] > 0.5F) || l >= m->layers - m->last;
         }
     }
     record_begin(r, "probe", METH_STEPS, 2002);

@@ -15,12 +15,19 @@ static int layer_colour(const struct sheet *s, int l, int layers)
     return cmap_rgb(s->theme.sequential, 0.12 + 0.8 * l / (layers > 1 ? layers - 1 : 1));
 }
 
+/* Layers before its exit; and those after a loop, which every token runs. */
+static int is_reached(const struct probe *p, int exit, int l, int t)
+{
+    return exit < 0 || l < exit || p->run[(size_t)l * (size_t)p->tokens + (size_t)t] != 0;
+}
+
 static int cell_colour(const struct sheet *s, const struct probe *p, int l, int t, const void *ctx)
 {
     int exit = data_exit_layer(ctx, t);
     if (exit < 0)
         return sheet_colour(s, ROLE_FORCED);
-    return l < exit ? layer_colour(s, exit, p->layers) : sheet_colour(s, ROLE_SKIP);
+    return is_reached(p, exit, l, t) ? layer_colour(s, exit, p->layers)
+                                     : sheet_colour(s, ROLE_SKIP);
 }
 
 /* Legend: "exited before layer", the layers where tokens exited, and "never". */
@@ -55,9 +62,10 @@ static void note(struct sheet *s, const struct probe *p, const struct matrix *ex
     int left = 0;
     char mean[24];
     for (int t = 0; t < p->tokens; t++) {
-        int l = data_exit_layer(exited, t);
-        left += l >= 0;
-        sum += l >= 0 ? l : p->layers;
+        int exit = data_exit_layer(exited, t);
+        left += exit >= 0;
+        for (int l = 0; l < p->layers; l++)
+            sum += is_reached(p, exit, l, t);
     }
     number_format(mean, sizeof mean, sum / p->tokens, 2);
     sheet_note(s, "Text '%s' at step %lld: %d of %d tokens exited early; mean %s of %d layers.",
