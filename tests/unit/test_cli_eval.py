@@ -285,6 +285,7 @@ def benchmark(name):
     assert all(r["decode_time_ratio"] > 0 and r["control_random_loss"] > 0 for r in x["rows"]), x
     assert "1 head, 2 eval" in run("inspect", "rows.mp")
     table = run("eval", name, "--benchmark", *words)
+    assert "target  blocks" in table and "target: share of the routed cells; blocks, " in table, table
     assert "random loss" in table and "static loss" in table and "loss vs dense %" in table and "ppl vs dense %" in table, table
     for r in x["rows"]:
         more = math.exp(x["dense_loss"] * r["loss_delta"]) - 1
