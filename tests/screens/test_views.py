@@ -576,6 +576,7 @@ def tokens_seen_are_those_of_training():
     log.put("metric", 10, loss=2.0, tokens=1280.0)
     log.put("eval", 10, task="final", routing="causal", loss=2.0, flops_ratio=0.5, tokens=65536.0)
     shows(play("command axis tokens", words=("seen", "--view", "pareto"), size="120x24")[-1], "val_loss 2", "tokens seen 1280")
+    says("pareto", ("command metric tokens", "metric tokens: not found in the evaluations"), run="seen")  # text is not a result
 
 
 @test
