@@ -45,6 +45,7 @@ struct summary {
     char name[80], method[32], status[16]; /* status: done, stopped, failed, running, unfinished */
     long long seed, step, steps;
     double value[SUMMARY_N]; /* NaN: not recorded */
+    double dense_flops;      /* per token, of the dense model of its shares; 0: not recorded */
     char **key, **setting;   /* configuration, flat; owned */
     size_t settings;
 };
@@ -61,6 +62,7 @@ struct summary_group {
     size_t failed;         /* failed runs, excluded from the means */
     size_t missing;        /* set by the caller: failed runs that are not members */
     struct interval value[SUMMARY_N];
+    double dense_flops; /* mean; 0: not recorded */
 };
 /* Groups in order of first appearance; *groups heap (mem_free).  A further run of one seed that did
  * not fail (a copy, a fork) starts another group.  Runs beyond 256 of one group: DS_ERANGE. */

@@ -99,8 +99,42 @@ static void add_part(struct str *out, const struct report *r, int from, int to)
     table_release(&t);
 }
 
+/* Shares are of a run's own dense model: a shallower one, too, is 1 of itself.  Adds nothing where
+ * the dense models are alike (documents of another seed change their attention a little). */
+static void dense_models(struct str *out, const struct report *r,
+                         void (*add_label)(struct str *, const char *))
+{
+    enum { NAMED_MAX = 8 };
+    double lo = (double)INFINITY, hi = 0;
+    char a[16], b[16];
+    for (size_t k = 0; k < r->n; k++)
+        if (r->group[k].dense_flops > 0) {
+            lo = fmin(lo, r->group[k].dense_flops);
+            hi = fmax(hi, r->group[k].dense_flops);
+        }
+    if (!(hi > 1.02 * lo))
+        return;
+    str_add(out, "the dense models differ, in FLOPs per token: ");
+    if (r->n > NAMED_MAX) {
+        str_addf(out, "%s to %s", str_si(a, lo), str_si(b, hi));
+        return;
+    }
+    for (size_t k = 0, n = 0; k < r->n; k++)
+        if (r->group[k].dense_flops > 0) {
+            str_add(out, n++ ? "; " : "");
+            add_label(out, r->group[k].label);
+            str_addf(out, " %s", str_si(a, r->group[k].dense_flops));
+        }
+}
+
+static void plain_text(struct str *out, const char *text)
+{
+    cli_add_safe(out, text, strlen(text), -1);
+}
+
 void report_groups(struct str *out, const struct report *r)
 {
+    struct str dense = {0};
     add_part(out, r, 0, SUMMARY_RANDOM);
     add_part(out, r, SUMMARY_RANDOM, SUMMARY_N);
     int has_shares =
@@ -110,6 +144,11 @@ void report_groups(struct str *out, const struct report *r)
                             "FLOPs and time are shares of the dense model"
                           : "mean over n seeds [95 % confidence interval, Student's t]",
                r->width);
+    dense_models(&dense, r, plain_text);
+    if (has_shares && dense.len > 0)
+        table_note(out, str_text(&dense), r->width);
+    out->failed |= dense.failed;
+    str_release(&dense);
 }
 
 /* ---- paired differences ---- */
@@ -322,6 +361,12 @@ void report_latex(struct str *out, const struct report *r)
                  ", paired by seed; p: paired t test, Holm's adjustment for %zu comparison%s\n",
                  c.compared, c.compared == 1 ? "" : "s");
     }
+    struct str dense = {0};
+    dense_models(&dense, r, latex_text);
+    if (dense.len > 0)
+        str_addf(out, "%% %s\n", str_text(&dense));
+    out->failed |= dense.failed;
+    str_release(&dense);
     str_add(out, "\\begin{tabular}{lr");
     for (int row = 0; row < SUMMARY_N; row++)
         str_add(out, is_known(r, row) ? "r" : "");
@@ -412,6 +457,13 @@ void report_markdown(struct str *out, const struct report *r)
             str_addf(out, " %s |", c.of[k].of.n ? print_interval(cell, &c.of[k].of, 3, 0) : "-");
         str_add(out, "\n");
     }
+    struct str dense = {0};
+    dense_models(&dense, r, markdown_text);
+    if (dense.len > 0)
+        str_addf(out, "\nBlocks, FLOPs and time are shares of each run's own dense model; %s\n",
+                 str_text(&dense));
+    out->failed |= dense.failed;
+    str_release(&dense);
     comparison_release(&c);
 }
 

@@ -16,8 +16,8 @@ struct report {
 };
 
 /* One line per group: label, n, then the columns that at least one group has, as mean [95 % t
- * interval]; first cost, then depth.  Where that is too wide: mean +- half the interval, then
- * fewer columns. */
+ * interval]; first cost, then depth; and the FLOPs of the dense models that shares refer to, where
+ * these differ.  Where that is too wide: mean +- half the interval, then fewer columns. */
 void report_groups(struct str *out, const struct report *r);
 /* Differences in `row` from the reference, paired by seed, with p values of the paired t
  * test adjusted by Holm's method; nothing where no two groups share two seeds. */

@@ -86,6 +86,9 @@ int summary_read(struct summary *s, const char *path, struct err *e)
     for (int i = 0; i < SUMMARY_N; i++)
         s->value[i] = experiment_result(v, summary_rows[i].key);
     s->value[SUMMARY_LOSS] = experiment_newest(v, "loss"); /* an evaluation has one of that name */
+    double dense = experiment_result(v, "flops_dense_per_token");
+    dense = isfinite(dense) ? dense : v->flops_dense;
+    s->dense_flops = isfinite(dense) && dense > 0 ? dense : 0;
     rc = copy_settings(s, v, e);
     runview_free(v);
     if (rc < 0)
@@ -174,7 +177,8 @@ int summary_failed(const struct summary *s)
 
 void summary_estimate(struct summary_group *g, const struct summary *runs)
 {
-    double v[DS_LEN(g->member)];
+    double v[DS_LEN(g->member)], dense = 0;
+    size_t known = 0;
     for (int row = 0; row < SUMMARY_N; row++) {
         size_t n = 0;
         for (size_t i = 0; i < g->n; i++)
@@ -183,6 +187,13 @@ void summary_estimate(struct summary_group *g, const struct summary *runs)
         g->value[row] = stat_interval(v, n);
         g->failed = g->n - n;
     }
+    for (size_t i = 0; i < g->n; i++) {
+        const struct summary *s = &runs[g->member[i]];
+        int counts = s->dense_flops > 0 && !summary_failed(s);
+        dense += counts ? s->dense_flops : 0;
+        known += (size_t)counts;
+    }
+    g->dense_flops = known > 0 ? dense / (double)known : 0;
 }
 
 struct difference summary_paired(const struct summary_group *other,

@@ -228,6 +228,21 @@ static void add_tokens(struct record *rec, const struct model *m, const struct t
     record_close(rec);
 }
 
+/* The mean over the tokens that the head predicts: the nll of others (model.outputs) is NaN. */
+static double loss_of(const struct model *m, int n)
+{
+    double sum = 0;
+    int known = 0;
+    if (!m->out_id)
+        return m->loss;
+    for (int i = 0; i + 1 < n; i++)
+        if (isfinite(m->nll[i])) {
+            sum += (double)m->nll[i];
+            known++;
+        }
+    return known > 0 ? sum / known : (double)NAN;
+}
+
 void trace_run(struct model *m, const struct trace_text *t, const struct trace_options *o,
                struct record *rec)
 {
@@ -239,7 +254,6 @@ void trace_run(struct model *m, const struct trace_text *t, const struct trace_o
     if (!target || !tmp || !run) {
         record_no_memory(rec);
     } else if (t->n > 0) {
-        struct flops_shape shape = model_config_flops(&m->config);
         forward(m, t, o, target);
         record_int(rec, "index", t->index);
         record_str(rec, "name", t->name);
@@ -250,10 +264,10 @@ void trace_run(struct model *m, const struct trace_text *t, const struct trace_o
         record_int(rec, "layers", model_config_depth(&m->config));
         record_i32s(rec, "ids", t->id, (size_t)t->n);
         record_pieces(rec, "text", t->piece, t->piece_len, (size_t)t->n);
-        record_num(rec, "flops_dense", flops_dense_token(&shape, t->n));
+        record_num(rec, "flops_dense", m->flops.dense / t->n);
         record_num(rec, "block_ratio", flops_block_ratio(&m->flops));
         record_num(rec, "flops_ratio", flops_model_ratio(&m->flops));
-        record_num(rec, "loss", m->loss);
+        record_num(rec, "loss", loss_of(m, t->n));
         add_decisions(rec, m, run, tmp);
         add_tokens(rec, m, t, o, tmp);
         add_cells(rec, m, tmp);

@@ -78,9 +78,6 @@ static void add_dense(struct flops *f, int row, double x)
     f->dense_token[row] += x;
 }
 
-/* Executed rows pay for their whole span; under KV_ALL skipped rows still pay for their keys and
- * values, unless these are known from the loop's previous iteration. A row sees itself and, under KV_PLAN, only executed rows before it.  In a split layer the
- * FFN decides which cells count as executed. */
 /* Rows that have left the window, and how many of them are keys. */
 struct behind {
     int row, next; /* the first row inside, its index in the plan */
@@ -98,6 +95,10 @@ static int keys_leaving(struct behind *b, const struct plan *p, int i, int windo
     return n;
 }
 
+/* Executed rows pay for their whole span; under KV_ALL skipped rows still pay for their keys and
+ * values, unless these are known from the loop's previous iteration.  A row sees itself and, under
+ * KV_PLAN, only executed rows before it.  In a split layer the FFN decides which cells count as
+ * executed. */
 void flops_layer(struct flops *f, const struct plan *p, const int32_t *first_row,
                  const int32_t *cached, double router_per_row)
 {

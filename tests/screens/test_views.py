@@ -1,6 +1,7 @@
 """The views by key, command and mouse: what each says of a wrong argument, at its ends, and of nothing to do.  Played from
 scripts on a run of this program and on committed records.  DEPTHSCOPE names the program."""
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -512,6 +513,19 @@ def the_ledger_of_flops_is_of_the_tokens_above_it():
 
 
 @test
+def flops_of_answers_alone_are_not_taken_for_those_of_all_tokens():
+    log = Log("runs/asked/log.mp")
+    log.put("head", 0, run="asked", method="halt", layers=2, steps=10, flops_dense=100.0, config={"data.loss": "answers"})
+    log.put("sample", 10, name="val", n=4, column={"flops": [80.0, 90.0, 70.0, 60.0], "depth": [2.0, 2.0, 2.0, 1.0]})
+    log.put("eval", 10, task="final", routing="causal", loss=2.0, flops_ratio=0.4, flops_dense_per_token=100.0, capacity=[1.0, 0.25])
+    screen = play(size="120x24", words=("asked", "--view", "flops"))[-1]
+    shows(screen, "mean 0.7500 of dense", "n = 4 that predict answers")
+    shows(screen, "share of all tokens executed, by layer")
+    figure = json.loads(run("figure", "flops_hist", "runs/asked", "--dry-run", "--json"))["figures"][0]
+    assert "n = 4 tokens that predict answers, 1 seed" in figure["caption"], figure
+
+
+@test
 def flops_has_two_parts_on_a_narrow_screen():
     s = says("flops", ("keys z", "s source"), ("keys p", "s source"), ("keys s", "s source"), ("keys =", "+definition"),
         ("keys Esc", "s source"),
@@ -562,6 +576,7 @@ def tokens_seen_are_those_of_training():
     log.put("metric", 10, loss=2.0, tokens=1280.0)
     log.put("eval", 10, task="final", routing="causal", loss=2.0, flops_ratio=0.5, tokens=65536.0)
     shows(play("command axis tokens", words=("seen", "--view", "pareto"), size="120x24")[-1], "val_loss 2", "tokens seen 1280")
+    says("pareto", ("command metric tokens", "metric tokens: not found in the evaluations"), run="seen")  # text is not a result
 
 
 @test

@@ -93,6 +93,17 @@ def answers_alone_are_compared_with_dense_on_the_same_tokens():
 
 
 @test
+def the_loss_of_a_trace_is_over_the_tokens_that_the_head_predicts():
+    run("train", *TINY, "data.path=hops", "train.seq=29", "hops.k=3", "data.docs=200", "data.loss=answers", "model.method=dense",
+        "model.outputs=answers", "model.tied=false", "--run", "outputs")
+    x = run_json("trace", "outputs", "--text", "A0>5;A1>3;?2A:=0.?1A:=3.")
+    nll = [token["nll"] for token in x["tokens"]]
+    known = [one for one in nll if one is not None]
+    assert len(nll) == 6 and len(known) == 2, nll
+    assert x["loss"] is not None and abs(x["loss"] - sum(known) / 2) < 1e-6, (x["loss"], known)
+
+
+@test
 def an_evaluation_names_the_options_that_replaced_the_stored_ones():
     quick = "time_rounds=0 controls=false tokens=128".split()
     plain = run_json("eval", "edp", *quick, "-o", "plain.mp")
@@ -274,6 +285,7 @@ def benchmark(name):
     assert all(r["decode_time_ratio"] > 0 and r["control_random_loss"] > 0 for r in x["rows"]), x
     assert "1 head, 2 eval" in run("inspect", "rows.mp")
     table = run("eval", name, "--benchmark", *words)
+    assert "target  blocks" in table and "target: share of the routed cells; blocks, " in table, table
     assert "random loss" in table and "static loss" in table and "loss vs dense %" in table and "ppl vs dense %" in table, table
     for r in x["rows"]:
         more = math.exp(x["dense_loss"] * r["loss_delta"]) - 1

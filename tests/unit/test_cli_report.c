@@ -76,6 +76,30 @@ static int csv_columns(const char *p)
     return columns;
 }
 
+T(shares_of_dense_models_that_differ_are_not_compared_in_silence)
+{
+    void (*const table[])(struct str *, const struct report *) = {report_groups, report_latex,
+                                                                  report_markdown};
+    const char *const label[] = {"dense_base, 50%", "dense\\_base, 50\\%", "dense\\_base, 50%"};
+    for (int shallow = 0; shallow < 2; shallow++) {
+        struct report r = three_methods(0);
+        for (size_t i = 0; i < DS_LEN(runs); i++) /* seeds differ by their documents */
+            runs[i].dense_flops = (shallow && i < SEEDS ? 90e3 : 148e3) + (double)i;
+        for (size_t k = 0; k < GROUPS; k++)
+            summary_estimate(&group[k], runs);
+        for (size_t i = 0; i < DS_LEN(table); i++) {
+            struct str out = {0};
+            char want[160];
+            table[i](&out, &r);
+            snprintf(want, sizeof want,
+                     "the dense models differ, in FLOPs per token: %s 90.0k; edp 148k; ", label[i]);
+            t_truef(has(&out, want) == shallow, "%s", str_text(&out));
+            t_true(has(&out, "models differ") == shallow);
+            str_release(&out);
+        }
+    }
+}
+
 T(differences_are_paired_with_p_values_adjusted_for_the_number_of_methods)
 {
     struct report r = three_methods(0);

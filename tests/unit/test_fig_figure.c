@@ -660,6 +660,10 @@ T(curves_are_drawn_over_any_axis)
     struct figure_options o;
     struct err e = {0};
     figure_options_default(&o);
+    o.x = "flops";
+    t_ok(figure_make(&f, "training", runs, count, &o, &e), &e);
+    t_true(strstr(str_text(&f.caption), "masked training computes skipped cells") != NULL);
+    figure_release(&f);
     o.x = "epochs";
     t_fails(figure_make(&f, "training", runs, count, &o, &e), &e, DS_ENOTFOUND,
             "no record 'metric' has 'epochs'");

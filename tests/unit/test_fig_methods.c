@@ -618,6 +618,28 @@ T(exits_come_from_probes_or_from_exit_rates)
     clear();
 }
 
+T(layers_after_a_loop_are_executed_after_the_exit)
+{
+    char want[160];
+    struct meth m = meth_routed(t_tmpdir(), 0.5, 0);
+    double reached = 0;
+    int left = 0;
+    m.last = 1;
+    add(m, "r");
+    const struct probe *p = runview_probe(runs[0].view, 1);
+    const struct matrix *exited = probe_cell(p, "exited");
+    for (int i = 0; i < p->layers * p->tokens; i++)
+        reached += exited->v[i] == 0;
+    for (int t = 0; t < p->tokens; t++)
+        left += exited->v[(p->layers - 2) * p->tokens + t] != 0;
+    struct figure f = draw("exit_map");
+    snprintf(want, sizeof want, "%d of 48 tokens exited early; mean %.2f of 8 layers", left,
+             reached / 48);
+    says(&f, want);
+    figure_release(&f);
+    clear();
+}
+
 static float left_at(int text, int i)
 {
     return probe_cell(runview_probe(runs[0].view, text), "exited")->v[i];

@@ -17,6 +17,7 @@ struct meth {
     int has_old_keys;                      /* as records of earlier versions */
     int is_control, is_topk; /* routed.stochastic is set; probes have top-k decisions */
     int is_looped;           /* its layers are iterations of one */
+    int last;                /* layers after a loop: tokens that left it run them, too */
     double spread;           /* of the capacities and the exits over seeds, 0: little */
 };
 
@@ -188,8 +189,8 @@ static inline void meth_probe(struct record *r, const struct meth *m, int index,
             gate[i] = meth_is_routed(l)
                           ? (float)(1 / (1 + exp(-3 * rng_normal(g) - 4 * (m->capacity - 0.5))))
                           : 1;
-            exited[i] = l >= out;
-            run[i] = l < out && gate[i] > 0.5F;
+            exited[i] = l >= out && l < m->layers - m->last;
+            run[i] = (l < out && gate[i] > 0.5F) || l >= m->layers - m->last;
         }
     }
     record_begin(r, "probe", METH_STEPS, 2002);

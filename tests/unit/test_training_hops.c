@@ -107,6 +107,10 @@ T(isolated_queries_see_and_cost_less_everywhere)
         /* the second query has the edges before it, or the first one and its answer as well */
         t_true((p->flops[14] == p->flops[12]) == isolate);
         t_true(p->flops[13] > p->flops[12]);
+        double flops = 0;
+        for (int t = 0; t < p->tokens; t++)
+            flops += (double)p->flops[t];
+        t_near(flops / p->tokens / p->flops_dense, 1, 1e-6); /* a dense model */
         loss[isolate] = runview_series(v, "loss")->value[0];
         cost[isolate] = runview_eval(v, "final", "flops_dense_per_token");
         runview_free(v);

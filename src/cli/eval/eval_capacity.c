@@ -17,7 +17,7 @@ static const struct {
     int digits;
 } columns[] = {
     {"capacity_target", "target", AT(target), 1, 2},
-    {"block_ratio", "realised", AT(realised), 1, 3},
+    {"block_ratio", "blocks", AT(realised), 1, 3},
     {"loss", "loss", AT(loss), 1, 4},
     {"loss_delta", "loss vs dense %", AT(delta), 100, 2},
     {"perplexity_delta", "ppl vs dense %", AT(ppl_delta), 100, 2},
@@ -57,9 +57,9 @@ void capacity_table_print(struct str *out, const struct subject *s, const struct
     table_release(&grid);
     str_add(
         out,
-        "FLOPs and times are shares of the dense model; decoding at batch 1 with a KV cache; the "
-        "controls execute the same share of each layer: at random, and by a content-independent "
-        "static mask\n");
+        "target: share of the routed cells; blocks, FLOPs and times are shares of the dense model; "
+        "decoding at batch 1 with a KV cache; the controls execute the same share of each layer: "
+        "at random, and by a content-independent static mask\n");
 }
 
 void capacity_table_json(struct str *out, const struct subject *s, const struct capacity_table *t)

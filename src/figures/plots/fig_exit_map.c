@@ -15,12 +15,19 @@ static int layer_colour(const struct sheet *s, int l, int layers)
     return cmap_rgb(s->theme.sequential, 0.12 + 0.8 * l / (layers > 1 ? layers - 1 : 1));
 }
 
+/* Layers before its exit; and those after a loop, which every token runs. */
+static int is_reached(const struct probe *p, int exit, int l, int t)
+{
+    return exit < 0 || l < exit || p->run[(size_t)l * (size_t)p->tokens + (size_t)t] != 0;
+}
+
 static int cell_colour(const struct sheet *s, const struct probe *p, int l, int t, const void *ctx)
 {
     int exit = data_exit_layer(ctx, t);
     if (exit < 0)
         return sheet_colour(s, ROLE_FORCED);
-    return l < exit ? layer_colour(s, exit, p->layers) : sheet_colour(s, ROLE_SKIP);
+    return is_reached(p, exit, l, t) ? layer_colour(s, exit, p->layers)
+                                     : sheet_colour(s, ROLE_SKIP);
 }
 
 /* Legend: "exited before layer", the layers where tokens exited, and "never". */
@@ -29,13 +36,15 @@ static double draw_key(struct sheet *s, const struct probe *p, const struct matr
     struct strip_key key[LAYERS_MAX + 3];
     char(*word)[WORD] = mem_alloc(LAYERS_MAX, WORD);
     unsigned char seen[LAYERS_MAX] = {0};
+    char first[40];
     int n = 0;
     for (int t = 0; t < p->tokens; t++) {
         int l = data_exit_layer(exited, t);
         if (l >= 0)
             seen[l] = 1;
     }
-    key[n++] = (struct strip_key){-1, "exited before layer"};
+    snprintf(first, sizeof first, "exited before %s", sheet_layer_word(s, 0, p->layers));
+    key[n++] = (struct strip_key){-1, first};
     for (int l = 0; word && l < p->layers; l++)
         if (seen[l]) {
             snprintf(word[l], WORD, "%d", l);
@@ -55,13 +64,15 @@ static void note(struct sheet *s, const struct probe *p, const struct matrix *ex
     int left = 0;
     char mean[24];
     for (int t = 0; t < p->tokens; t++) {
-        int l = data_exit_layer(exited, t);
-        left += l >= 0;
-        sum += l >= 0 ? l : p->layers;
+        int exit = data_exit_layer(exited, t);
+        left += exit >= 0;
+        for (int l = 0; l < p->layers; l++)
+            sum += is_reached(p, exit, l, t);
     }
     number_format(mean, sizeof mean, sum / p->tokens, 2);
-    sheet_note(s, "Text '%s' at step %lld: %d of %d tokens exited early; mean %s of %d layers.",
-               p->name ? p->name : "", (long long)p->step, left, p->tokens, mean, p->layers);
+    sheet_note(s, "Text '%s' at step %lld: %d of %d tokens exited early; mean %s of %d %ss.",
+               p->name ? p->name : "", (long long)p->step, left, p->tokens, mean, p->layers,
+               sheet_layer_word(s, 0, p->layers));
     strips_caveat(s, p);
 }
 

@@ -220,6 +220,13 @@ static void dip_words(const struct shape *h, char *out, size_t size)
              h->p < 0.05 ? "more than one mode" : "unimodality not rejected");
 }
 
+/* Where answers alone count, the samples are of the tokens that predict one. */
+static const char *kept_words(const struct sheet *s, const struct group *g)
+{
+    const char *loss = runview_config(s->run[g->run[0]].view, "data.loss");
+    return loss && strcmp(loss, "answers") == 0 ? " that predict answers" : "";
+}
+
 static int draw_panel(struct sheet *s, const struct group *g, int i, int n, int *layered,
                       struct err *e)
 {
@@ -263,8 +270,8 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, int 
         number_format(mean, sizeof mean, (double)h->tested, 0);
         snprintf(text, sizeof text, " (tested on %s random tokens)", mean);
     }
-    sheet_note(s, "%s: n = %s tokens, %d seed%s; %s%s.", g->label, count, g->runs,
-               g->runs == 1 ? "" : "s", dip, text);
+    sheet_note(s, "%s: n = %s tokens%s, %d seed%s; %s%s.", g->label, count, kept_words(s, g),
+               g->runs, g->runs == 1 ? "" : "s", dip, text);
     *layered += h->layer > 0;
     if (c.dropped > 0)
         sheet_note(s, "%zu tokens without a finite cost are omitted.", c.dropped);

@@ -125,6 +125,9 @@ static void note(struct sheet *s, const struct groups *set, char name[METRICS_MA
         sheet_note(s, "Shown: %s.", set->g[0].label);
     if (s->opt.x && run_axis_find(s->opt.x) < 0)
         sheet_note(s, "Points are the steps that recorded %s as well.", s->opt.x);
+    if (s->opt.x && run_axis_find(s->opt.x) == AXIS_FLOPS)
+        sheet_note(s, "FLOPs of the decisions, forward and backward; masked training computes "
+                      "skipped cells, too.");
     number_format(weight, sizeof weight, s->opt.smooth >= 0 ? s->opt.smooth : CURVE_WEIGHT, -1);
     if (hi > 1)
         sheet_note(s,

@@ -156,6 +156,13 @@ static void draw_histogram(struct area a, const struct source *s, double mean, d
     hist_draw(a, count, bins, x0, x1, mark, marks, ROLE_RUN);
 }
 
+/* Where answers alone count, an evaluation samples the tokens that predict one. */
+static int is_of_answers(const struct runview *r, const struct source *s)
+{
+    const char *loss = runview_config(r, "data.loss");
+    return strcmp(s->kind, "sample") == 0 && loss && strcmp(loss, "answers") == 0;
+}
+
 static void draw_head(struct view *v, struct area a, const struct source *s, double mean)
 {
     const struct runview *r = app_run(v->app);
@@ -177,8 +184,8 @@ static void draw_head(struct view *v, struct area a, const struct source *s, dou
     else
         at += area_text(a, 0, at, -1, ink(ROLE_DIM), "time not measured") + 2;
     char from[128];
-    snprintf(from, sizeof from, "%s %.60s, step %lld, n = %zu", s->kind, s->name ? s->name : "",
-             (long long)s->step, s->n);
+    snprintf(from, sizeof from, "%s %.60s, step %lld, n = %zu%s", s->kind, s->name ? s->name : "",
+             (long long)s->step, s->n, is_of_answers(r, s) ? " that predict answers" : "");
     if (at + (int)strlen(from) < a.cols)
         area_right(a, 0, a.cols - 1, ink(ROLE_DIM), from);
 }
@@ -294,7 +301,10 @@ static int draw_ledger(struct view *v, struct area a, const struct source *s, in
             (struct bar){.label = label[l], .value = x, .role = x > 0.999 ? ROLE_FORCED : ROLE_RUN};
     }
     area_textf(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "%s executed%s, by layer",
-               whose[0] ? "tokens" : "share of tokens", whose);
+               whose[0]              ? "tokens"
+               : is_of_answers(r, s) ? "share of all tokens"
+                                     : "share of tokens",
+               whose);
     if (!known) {
         area_text(a, 1, 0, -1, ink(ROLE_DIM), "no probe or gate ratios recorded");
         return 0;

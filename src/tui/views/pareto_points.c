@@ -91,6 +91,13 @@ static int add_name(char name[][64], int n, int max, const char *text)
     return n;
 }
 
+/* How much text an evaluation read is not a result, and `tokens` is what a run has seen. */
+static int is_result(const char *name)
+{
+    return strcmp(name, "loss") != 0 && strcmp(name, "tokens") != 0 &&
+           strcmp(name, "control_tokens") != 0;
+}
+
 int pareto_metrics(const struct runview *const *run, int runs, char name[][64], int max)
 {
     int n = add_name(name, 0, max, "val_loss");
@@ -99,7 +106,7 @@ int pareto_metrics(const struct runview *const *run, int runs, char name[][64], 
         for (size_t i = 0; i < run[r]->n_evals; i++) {
             const struct run_eval *e = &run[r]->eval[i];
             for (int k = 0; strcmp(e->routing, "causal") == 0 && k < e->values; k++)
-                if (e->value[k].n == 1 && strcmp(e->value[k].name, "loss") != 0 &&
+                if (e->value[k].n == 1 && is_result(e->value[k].name) &&
                     isfinite(experiment_result(run[r], e->value[k].name)))
                     n = add_name(name, n, max, e->value[k].name);
         }
