@@ -275,7 +275,8 @@ static int set_field(struct field *f, const char *name, size_t n, int is_named, 
         /* MFU of -100 %: not known yet */
         return r->metric && !(strcmp(r->metric, "mfu") == 0 && v < 0);
     }
-    return n > 0 && n <= FIELD_NAME_BYTES && (is_named || is_known(name, n));
+    return n > 0 && n <= FIELD_NAME_BYTES && !memchr(name, '`', n) && /* not a quoted "`x=4`" */
+           (is_named || is_known(name, n));
 }
 
 /* ---- what it was measured on ---- */
