@@ -1,6 +1,7 @@
 """The subcommands as a script meets them: JSON shapes, exit statuses, one-line errors, resumable batches.
 DEPTHSCOPE names the program."""
 import csv
+import glob
 import io
 import json
 import os
@@ -44,6 +45,14 @@ def what_is_no_model_and_no_run_of_train_is_named():
         f.write('{"a": 1}\n')
     for path in ("metrics.csv", "settings.json", "runs/tiny/log.mp"):
         refused(path + ": not a model: expected a run, a directory with config.json, or", "eval", path, code=1)
+    shutil.copytree(sorted(glob.glob("runs/tiny/checkpoints/step-*"))[-1], "pickled")
+    for name in ("tokenizer.json", "model.safetensors"):
+        os.remove("pickled/" + name)
+    for path in ("pickled/pytorch_model.bin", "model.bin"):
+        with open(path, "wb") as f:
+            f.write(b"PK\3\4abcdefgh")
+    refused("pickles can execute code", "eval", "pickled", code=1)
+    refused("not a llama2.c model: this is a zip file", "eval", "model.bin", code=1)
     Log("runs/python/log.mp").put("head", 0, run="python", writer="depthscope-python 1.1.0", config={"lr": "0.1"})
     with open("runs/python/config.yaml", "w") as f:
         f.write('lr: "0.1"\n')
