@@ -128,8 +128,8 @@ static int check_again(const struct cli_args *a, struct err *e)
         return 0;
     for (size_t i = 0; i < DS_LEN(given); i++)
         if (cli_value(a, given[i]))
-            return err_set(e, DS_EUSAGE, "--%s: unexpected with --again; the recipe has it",
-                           given[i]);
+            return err_set(e, DS_EUSAGE, "%s%s: unexpected with --again; the recipe has it",
+                           given[i][1] ? "--" : "-", given[i]);
     return a->n_rest == 0 ? 0
                           : err_set(e, DS_EUSAGE, "%s: unexpected with --again; the recipe has it",
                                     a->rest[0]);
