@@ -1114,6 +1114,25 @@ T(bars_of_lightning_are_read)
     runview_free(v);
 }
 
+T(numbers_with_a_sign_and_words_as_values_are_read)
+{
+    struct runview *v = open_text(
+        "signs.log", "step 1: val=None mode=pre-train loss=-nan, a: -inf, b: +inf, c: -.5, d: -3\n"
+                     "step 2: val=None mode=pre-train loss=2, a: -inf, b: +inf, c: +.5, d: +3\n"
+                     "Step 3 (1.2 s/step): loss=1.5, e (mean): 4\n");
+    for (int i = 0; i < 2; i++) {
+        point(v, "a", (size_t)i, i + 1, -HUGE_VAL);
+        point(v, "b", (size_t)i, i + 1, HUGE_VAL);
+        point(v, "c", (size_t)i, i + 1, i ? 0.5 : -0.5);
+        point(v, "d", (size_t)i, i + 1, i ? 3 : -3);
+    }
+    point(v, "loss", 1, 2, 2);
+    point(v, "loss", 2, 3, 1.5);
+    point(v, "e (mean)", 0, 3, 4);
+    t_eq(v->n_series, 6);
+    runview_free(v);
+}
+
 T(lines_of_epochs_are_steps_where_nothing_finer_is_logged)
 {
     struct runview *v =
