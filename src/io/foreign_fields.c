@@ -205,8 +205,9 @@ static size_t count_at(const char *p)
     return m > 0 && (p[n + 1 + m] == ' ' || p[n + 1 + m] == '\t') ? n + 1 + m : 0;
 }
 
-/* At the blank after a word that is a value, as in "val=None lr=", and at the end of brackets around
- * a number, as in "(1.2 s/step): loss": a name begins after it.  Bytes to pass over; 0: elsewhere. */
+/* At the blank after a word that is a value, as in "val=None lr=", and at the end of brackets
+ * around a number, as in "(1.2 s/step): loss": a name begins after it.  Bytes to pass over; 0:
+ * elsewhere. */
 static size_t value_end(const char *from, const char *q, const char *end)
 {
     if (*q == ')' && q[1] == ':')
