@@ -12,5 +12,8 @@
 int runconfig_read(struct config *c, const char *dir, int *is_lost, struct err *e) DS_CHECK;
 /* Only the copy in the first head of the log; `c` stays empty when there is none. */
 int runconfig_read_head(struct config *c, const char *dir, struct err *e) DS_CHECK;
+/* Does the first head of DIR/log.mp name the program that wrote it?  Then `train` did not: the run
+ * has no checkpoints, and its settings mean something to that program alone. */
+int runconfig_has_writer(const char *dir);
 
 #endif

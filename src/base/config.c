@@ -171,8 +171,8 @@ int config_merge(struct config *c, const struct config *over, struct err *e)
 int override_is(const char *word)
 {
     size_t n = 0;
-    if (word[0] == '+' || word[0] == '~')
-        return word[1] != '\0';
+    if (word[0] == '+' || word[0] == '~') /* "~/runs/a", which a shell has left, is a path */
+        return word[1] != '\0' && word[strcspn(word, "/=")] != '/';
     while (key_char(word[n]) || word[n] == '.')
         n++;
     size_t equals = n + (n > 0 && word[n] && strchr(":+?!", word[n]));

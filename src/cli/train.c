@@ -24,6 +24,7 @@
 #include "cli/version.h"
 #include "data/corpus.h"
 #include "data/shards.h"
+#include "io/runconfig.h"
 #include "training/fork.h"
 #include "training/job.h"
 #include "training/team.h"
@@ -381,6 +382,11 @@ static int prepare_resume(const struct cli_args *a, struct train_config *c, char
         rc = fs_join(log, sizeof log, dir, "log.mp", e);
     if (rc == 0 && !fs_exists(path) && !fs_exists(log) && (rc = fs_check_reach(path, e)) == 0)
         rc = err_set(e, DS_ENOTFOUND, "--resume %s: run not found (missing %s)", resume, path);
+    if (rc == 0 && runconfig_has_writer(dir))
+        rc = err_set(e, DS_EUSAGE,
+                     "--resume %s: not a run of depthscope train: the program that wrote it has to "
+                     "continue it",
+                     resume);
     if (rc == 0 && from)
         rc = fork_find(&p, dir, from, e);
     o->is_fork = from && (!p.is_newest || cli_value(a, "run"));
@@ -512,8 +518,7 @@ static void print_rank_memory(const struct trainer *t)
     account_arenas(t->model, arena);
     for (int i = 0; i < ACCOUNT_ARENAS; i++)
         all += (double)arena[i].bytes;
-    log_info("%s: about %sB per rank, %sB of it moments%s", t->name, str_si(a, all),
-             str_si(b, own),
+    log_info("%s: about %sB per rank, %sB of it moments%s", t->name, str_si(a, all), str_si(b, own),
              t->team.shard ? "; rank 0 has all moments while it writes a checkpoint" : "");
 }
 

@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "data/hops.h"
 #include "io/runconfig.h"
+#include "io/safetensors.h"
 #include "models/load.h"
 #include "models/peft.h"
 #include "models/trace.h"
@@ -69,13 +70,31 @@ static int use_numbers(struct subject *s, const struct numeric_options *numbers,
     return rc < 0 ? err_add(e, rc, "%s", s->dir) : 0;
 }
 
+/* Weights that cannot be read either come before a tokenizer that is missing: with one next to them
+ * the model would still not open. */
+static int check_weights(const struct subject *s, struct err *e)
+{
+    struct model *m = NULL;
+    struct st_set *set = NULL;
+    struct err why = {0};
+    int rc = fs_is_dir(s->dir) ? st_set_open(&set, s->dir, &why)
+                               : model_open(&m, s->dir, NULL, MODEL_INFERENCE, &why);
+    model_free(m);
+    st_set_close(set);
+    return rc == DS_EFORMAT ? err_set(e, rc, "%s", why.text) : 0;
+}
+
 /* Opens the model's tokenizer; adapters without one use that of their base. */
 static int open_tokenizer(struct subject *s, struct err *e)
 {
     char path[1100], base[1024];
     int rc = tokenizer_find(path, sizeof path, s->dir, e);
-    if (rc == DS_ENOTFOUND && model_base(s->dir, base, sizeof base, NULL) == 1)
+    if (rc == DS_ENOTFOUND && model_base(s->dir, base, sizeof base, NULL) == 1) {
         rc = tokenizer_find(path, sizeof path, base, e);
+    } else if (rc == DS_ENOTFOUND) {
+        int weights = check_weights(s, e);
+        rc = weights < 0 ? weights : rc;
+    }
     return rc < 0 ? rc : tokenizer_load(&s->tokenizer, path, e);
 }
 

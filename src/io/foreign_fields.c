@@ -140,9 +140,10 @@ static size_t number_at(const char *line, const char *p, double *v)
         return 0;
     if (isdigit((unsigned char)*p) && clock_at(line, p))
         return 0;
-    size_t n = isdigit((unsigned char)*p) || strchr("+-.", *p) ? decimal_read(p, strlen(p), '.', v)
-                                                               : word_number(p, v);
     size_t sign = *p == '-' || *p == '+';
+    size_t n = isdigit((unsigned char)p[sign]) || p[sign] == '.'
+                   ? decimal_read(p, strlen(p), '.', v)
+                   : word_number(p, v);
     if (n > sign && n == sign + strspn(p + sign, digits)) {
         n = unsigned_at(p + sign, 1, v);
         n += n > 0 ? sign : 0;
@@ -204,25 +205,41 @@ static size_t count_at(const char *p)
     return m > 0 && (p[n + 1 + m] == ' ' || p[n + 1 + m] == '\t') ? n + 1 + m : 0;
 }
 
+/* At the blank after a word that is a value, as in "val=None lr=", and at the end of brackets
+ * around a number, as in "(1.2 s/step): loss": a name begins after it.  Bytes to pass over; 0:
+ * elsewhere. */
+static size_t value_end(const char *from, const char *q, const char *end)
+{
+    if (*q == ')' && q[1] == ':')
+        return !memchr(from, '(', (size_t)(q - from)) && is_letter(*skip_blanks(q + 2)) ? 2 : 0;
+    if ((*q != ' ' && *q != '\t') || skip_blanks(q) >= end)
+        return 0;
+    while (q > from && !strchr(" \t=", q[-1]))
+        q--;
+    return q > from + 1 && q[-1] == '=' && is_letter(q[-2]) && is_letter(*q);
+}
+
 /* The name in the text before a number: after the last separator, time, count or remark in brackets.
  * *is_named: it ends in ":" or "=". */
 static size_t name_of(const char *line, const char **from, const char *end, int *is_named)
 {
     const char *p = *from;
-    size_t clock;
+    size_t n;
     for (const char *q = p; q < end; q++)
-        if (isdigit((unsigned char)*q) && (clock = clock_at(line, q)) > 0) {
-            p = q + clock;
+        if (isdigit((unsigned char)*q) && (n = clock_at(line, q)) > 0) {
+            p = q + n;
             p += zone_at(p);
             p = p < end ? p : end;
             q = p - 1;
         } else if (isdigit((unsigned char)*q) && (q == p || strchr(" =", q[-1])) &&
-                   (clock = count_at(q)) > 0 && q + clock < end) {
-            p = q + clock;
+                   (n = count_at(q)) > 0 && q + n < end) {
+            p = q + n;
             q = p - 1;
         } else if (strchr(stops, *q) || (*q == '(' && !memchr(q, ')', (size_t)(end - q))) ||
                    ((*q == ')' || *q == ']') && q + 1 < end && (q[1] == ' ' || q[1] == '\t')))
             p = q + 1;
+        else if ((n = value_end(p, q, end)) > 0)
+            p = q + n;
     *is_named = 0;
     while (end > p && strchr(" \t:=([", end[-1])) {
         *is_named |= end[-1] == ':' || end[-1] == '=';
@@ -275,7 +292,8 @@ static int set_field(struct field *f, const char *name, size_t n, int is_named, 
         /* MFU of -100 %: not known yet */
         return r->metric && !(strcmp(r->metric, "mfu") == 0 && v < 0);
     }
-    return n > 0 && n <= FIELD_NAME_BYTES && (is_named || is_known(name, n));
+    return n > 0 && n <= FIELD_NAME_BYTES && !memchr(name, '`', n) && /* not a quoted "`x=4`" */
+           (is_named || is_known(name, n));
 }
 
 /* ---- what it was measured on ---- */

@@ -292,6 +292,30 @@ static int find_keras(const char *line, struct place *at)
     return 1;
 }
 
+/* "Epoch 3/3  ━━━ 6/8 0:00:00 58.43it/s v_num: 0 train_loss: 0.3" of Lightning's RichProgressBar,
+ * whose number of epochs is that of the last one, counted from 0. */
+static int find_rich(const char *line, struct place *at)
+{
+    static const char box[] = "\xE2\x94\x81"; /* and U+2578, U+257A where a half of it ends */
+    double step, steps;
+    const char *bar = begins(skip_blanks(line), "epoch") ? strstr(line, box) : NULL, *p = bar;
+    size_t n, m;
+    if (!p)
+        return 0;
+    *at = (struct place){.epoch = -1, .weight = 1, .is_common = 1};
+    if (!place_at(skip_blanks(line), "epoch", &at->epoch, &at->epochs))
+        return 0;
+    at->epochs = 0;
+    while (*p == ' ' || (p[0] == '\xE2' && (p[1] == '\x94' || p[1] == '\x95') && p[2]))
+        p += *p == ' ' ? 1 : 3;
+    if ((n = unsigned_at(p, 0, &step)) == 0 || p[n] != '/' ||
+        (m = unsigned_at(p + n + 1, 0, &steps)) == 0 || steps < step || p[n + 1 + m] != ' ')
+        return 0;
+    at->from = (size_t)(bar - line);
+    at->to = (size_t)(p - line) + n + 1 + m;
+    return text_step(step, &at->step) && text_step(steps, &at->steps);
+}
+
 static int find_epoch(const char *line, struct place *at)
 {
     for (const char *p = line; *p && p - line < LEAD_MAX; p++) {
@@ -360,7 +384,7 @@ int place_find(const char *line, struct place *at)
     }
     if (is_bar)
         *at = bar;
-    if (is_bar || find_keras(line, at))
+    if (is_bar || find_keras(line, at) || find_rich(line, at))
         return 1;
     if (find_brackets(line, at)) {
         struct place word = {.epoch = -1};

@@ -51,6 +51,24 @@ static int read_head(struct config *c, const char *dir, int is_first, struct err
     return rc < 0 ? rc : 0;
 }
 
+int runconfig_has_writer(const char *dir)
+{
+    char path[1100];
+    struct runlog_reader *r = NULL;
+    struct runlog_entry entry;
+    int has_writer = 0;
+    if (fs_join(path, sizeof path, dir, "log.mp", NULL) < 0 || !fs_exists(path) ||
+        runlog_reader_open(&r, path, NULL) < 0)
+        return 0;
+    while (runlog_next(r, &entry, NULL) > 0)
+        if (!entry.is_gap && value_is(value_get(entry.body, "kind"), "head")) {
+            has_writer = value_kind(value_get(entry.body, "writer")) == VALUE_STR;
+            break;
+        }
+    runlog_reader_close(r);
+    return has_writer;
+}
+
 /* Keys that every run has; a method's keys disappear when the method changes. */
 static int is_common(const char *key)
 {

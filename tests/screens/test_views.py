@@ -455,6 +455,17 @@ def what_records_a_probe_is_said_to_its_end():
 
 
 @test
+def flops_names_what_records_them_where_probes_have_none():
+    log = Log("runs/watched/log.mp")
+    log.put("head", 0, run="watched", layers=1, steps=10)
+    log.put("probe", 10, index=0, layers=1, ids=[1, 2], text=["a", "b"], run=[1, 1])
+    screen = play(words=("runs/watched/log.mp", "--view", "flops"), size="80x24")[-1]
+    shows(screen, "The probes of this run have none.")
+    shows(screen, "run.probe(..., flops=...) records them.")
+    lacks(screen, "ds.watch")
+
+
+@test
 def flops_exports_the_tokens_that_its_figure_is_of():
     log = Log("runs/probed/log.mp")
     log.put("head", 0, run="probed", method="mod", layers=1, steps=10, flops_dense=1.0)

@@ -316,6 +316,7 @@ T(every_spelling_of_an_override_is_parsed_alike)
         t_fails(override_parse(&o, bad[i], "here", &e), &e, DS_EUSAGE, "here");
     t_fails(override_parse(&o, "a.b:=v", "here", &e), &e, DS_EUSAGE, "expected a.b=v");
     t_true(override_is("a:=v") && override_is("a+=v"));
+    t_true(!override_is("~/runs/a") && !override_is("~user/a=b") && override_is("~a=b/c"));
     t_true(!override_is("dir/a=b") && !override_is("word") && !override_is("a:b") &&
            !override_is("=") && !override_is("http://host/?a=b"));
 }

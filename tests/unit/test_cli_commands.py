@@ -1,6 +1,7 @@
 """The subcommands as a script meets them: JSON shapes, exit statuses, one-line errors, resumable batches.
 DEPTHSCOPE names the program."""
 import csv
+import glob
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import t  # noqa: E402
+from records import Log  # noqa: E402
 from t import PROGRAM, SLOW, TINY, refused, run, run_json, test  # noqa: E402
 
 
@@ -33,6 +35,30 @@ def eval_has_the_documented_keys_and_reproduces_the_run():
     text = run("eval", "tiny", "routing=dense", "time_rounds=0", "tokens=12000")
     assert "e+0" not in text and re.search(r"bytes of text +1\d\.\dk\n", text), text
     assert "(1 packed window of" in run("eval", "tiny", "time_rounds=0", "tokens=1")
+
+
+@test
+def what_is_no_model_and_no_run_of_train_is_named():
+    with open("metrics.csv", "w") as f:
+        f.write("step,loss\n1,2.5\n2,2.25\n")
+    with open("settings.json", "w") as f:
+        f.write('{"a": 1}\n')
+    for path in ("metrics.csv", "settings.json", "runs/tiny/log.mp"):
+        refused(path + ": not a model: expected a run, a directory with config.json, or", "eval", path, code=1)
+    shutil.copytree(sorted(glob.glob("runs/tiny/checkpoints/step-*"))[-1], "pickled")
+    for name in ("tokenizer.json", "model.safetensors"):
+        os.remove("pickled/" + name)
+    for path in ("pickled/pytorch_model.bin", "model.bin"):
+        with open(path, "wb") as f:
+            f.write(b"PK\3\4abcdefgh")
+    refused("pickles can execute code", "eval", "pickled", code=1)
+    refused("not a llama2.c model: this is a zip file", "eval", "model.bin", code=1)
+    Log("runs/python/log.mp").put("head", 0, run="python", writer="depthscope-python 1.1.0", config={"lr": "0.1"})
+    with open("runs/python/config.yaml", "w") as f:
+        f.write('lr: "0.1"\n')
+    refused("a run of another program, which has no checkpoints", "eval", "python", code=1)
+    refused("--resume python: not a run of depthscope train", "train", "--resume", "python")
+    shutil.rmtree("runs/python")
 
 
 @test

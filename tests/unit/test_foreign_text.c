@@ -1091,6 +1091,48 @@ T(progress_bars_with_metrics_are_read)
           "");
 }
 
+T(bars_of_lightning_are_read)
+{
+    struct runview *v =
+        open_text("lightning.log", "Epoch 0: 100%|#| 8/8 [00:00<00:00, 9it/s, v_num=0, loss=2.5]\r"
+                                   "Epoch 1: 100%|#| 8/8 [00:00<00:00, 9it/s, v_num=0, loss=2]"
+                                   "`Trainer.fit` stopped: `max_epochs=2` reached.\n");
+    point(v, "loss", 1, 16, 2);
+    t_eq(v->n_series, 1);
+    runview_free(v);
+    v = open_text("rich.log",
+                  "\rEpoch 0/1  \x1b[35m━━━╸\x1b[0m\x1b[90m━\x1b[0m 8/8 "
+                  "\x1b[2m0:00:00 • 0:00:01\x1b[0m 58.43it/s v_num: 4 train_loss: 2.5\r\n"
+                  "Validation ━━━━ 2/2 0:00:00 • 0:00:00 9.00it/s\r\n"
+                  "Epoch 1/1  ━━━━ 8/8 0:00:00 • 0:00:00 9.00it/s v_num: 4 "
+                  "train_loss: 2 val_loss: 3`Trainer.fit` stopped: `max_epochs=2` reached.\r\n");
+    point(v, "train_loss", 0, 8, 2.5);
+    point(v, "train_loss", 1, 16, 2);
+    point(v, "val_loss", 0, 16, 3);
+    t_eq(v->n_series, 2);
+    t_eq(v->steps_planned, 0);
+    runview_free(v);
+}
+
+T(numbers_with_a_sign_and_words_as_values_are_read)
+{
+    struct runview *v = open_text(
+        "signs.log", "step 1: val=None mode=pre-train loss=-nan, a: -inf, b: +inf, c: -.5, d: -3\n"
+                     "step 2: val=None mode=pre-train loss=2, a: -inf, b: +inf, c: +.5, d: +3\n"
+                     "Step 3 (1.2 s/step): loss=1.5, e (mean): 4\n");
+    for (int i = 0; i < 2; i++) {
+        point(v, "a", (size_t)i, i + 1, -HUGE_VAL);
+        point(v, "b", (size_t)i, i + 1, HUGE_VAL);
+        point(v, "c", (size_t)i, i + 1, i ? 0.5 : -0.5);
+        point(v, "d", (size_t)i, i + 1, i ? 3 : -3);
+    }
+    point(v, "loss", 1, 2, 2);
+    point(v, "loss", 2, 3, 1.5);
+    point(v, "e (mean)", 0, 3, 4);
+    t_eq(v->n_series, 6);
+    runview_free(v);
+}
+
 T(lines_of_epochs_are_steps_where_nothing_finer_is_logged)
 {
     struct runview *v =

@@ -11,6 +11,8 @@
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "io/checkpoint.h"
+#include "io/filekind.h"
+#include "io/runconfig.h"
 #include "io/safetensors.h"
 #include "load_file.h"
 #include "models/formats/tensor_match.h"
@@ -266,18 +268,41 @@ static int best_of_run(const char *root, char *dir, size_t size, struct err *e)
     return 0;
 }
 
+/* Does the file's name or content say that it is to hold weights, or something else by name? */
+static int is_named_file(const char *path)
+{
+    static const char *const ends[] = {".safetensors", ".index.json"};
+    unsigned char first[64];
+    size_t n = strlen(path);
+    int fd;
+    for (size_t i = 0; i < DS_LEN(ends); i++)
+        if (n > strlen(ends[i]) && strcmp(path + n - strlen(ends[i]), ends[i]) == 0)
+            return 1;
+    if (fs_open_read(&fd, path, NULL) < 0)
+        return 0;
+    if (fs_read_some(fd, first, sizeof first, &n, path, NULL) < 0)
+        n = 0;
+    fs_close(fd);
+    const char *kind = file_kind(first, n);
+    return kind && strcmp(kind, "JSON text") != 0;
+}
+
 /* Reports a weights file given instead of its directory, with its file type. */
 static int refuse_file(const char *path, struct err *e)
 {
     struct st_set *s = NULL;
     int rc = st_set_open(&s, path, e);
     st_set_close(s);
-    return rc < 0
-               ? rc
-               : err_set(
-                     e, DS_EUSAGE,
-                     "%s: is a weights file; expected the directory that holds it and config.json",
-                     path);
+    if (rc == 0)
+        return err_set(
+            e, DS_EUSAGE,
+            "%s: is a weights file; expected the directory that holds it and config.json", path);
+    if (rc != DS_EFORMAT || is_named_file(path))
+        return rc;
+    return err_set(e, rc,
+                   "%s: not a model: expected a run, a directory with config.json, or a GGUF or "
+                   "llama2.c file",
+                   path);
 }
 
 static int is_run(const char *root)
@@ -313,6 +338,11 @@ int model_locate(const char *model, char *dir, size_t size, struct err *e)
                 return rc < 0 ? rc : 0;
             return checkpoint_latest(path, dir, size, &step, e);
         }
+        if (is_run(root) && runconfig_has_writer(root))
+            return err_set(e, DS_ENOTFOUND,
+                           "%s: a run of another program, which has no checkpoints; expected the "
+                           "directory of its model",
+                           root);
         if (is_run(root))
             return err_set(e, DS_ENOTFOUND,
                            "%s: no checkpoint yet; depthscope train --resume %s continues the run",

@@ -321,10 +321,17 @@ static void draw_empty(struct view *v, struct area a)
     if (app_draw_nothing(v->app, a))
         return;
     area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No FLOPs per token yet");
-    area_textf(a, y + 2, 2, -1, ink(ROLE_TEXT), "Probes%s and evaluations record them.",
-               runview_config(app_run(v->app), "train.probe_every") ? " (train.probe_every)" : "");
+    int has_probe = runview_probe(app_run(v->app), -1) != NULL; /* as of ds.watch: without FLOPs */
     struct scroll lines = {0};
-    scroll_text(&lines, area_sub(a, y + 3, 2, a.rows - y - 3, a.cols - 2), app_probe_hint(v->app),
+    if (has_probe)
+        area_text(a, y + 2, 2, -1, ink(ROLE_TEXT), "The probes of this run have none.");
+    else
+        area_textf(a, y + 2, 2, -1, ink(ROLE_TEXT), "Probes%s and evaluations record them.",
+                   runview_config(app_run(v->app), "train.probe_every") ? " (train.probe_every)"
+                                                                        : "");
+    scroll_text(&lines, area_sub(a, y + 3, 2, a.rows - y - 3, a.cols - 2),
+                has_probe ? "In PyTorch, run.probe(..., flops=...) records them."
+                          : app_probe_hint(v->app),
                 ink(ROLE_TEXT));
 }
 
