@@ -173,7 +173,7 @@ int app_takes(struct app *app, const struct key *k)
            !why_not(app, control_of(app, k), why, sizeof why)[0] && has_socket(app);
 }
 
-const char *app_probe_hint(struct app *app)
+const char *app_probe_hint(struct app *app, const char *in_python)
 {
     static const struct key probe = {.command = "run-probe"};
     const struct runview *v = app_run(app);
@@ -181,7 +181,8 @@ const char *app_probe_hint(struct app *app)
         return ":probe records one now.";
     if (!v || runview_config(v, "train.probe_every"))
         return "`depthscope trace` records one from a model.";
-    return "In PyTorch, ds.watch(model, run, probe=[\"...\"]) records them.";
+    return in_python ? in_python
+                     : "In PyTorch, ds.watch(model, run, probe=[\"...\"]) records them.";
 }
 
 void app_send(struct app *app, const char *dir, const char *command)

@@ -202,8 +202,8 @@ int app_is_growing(struct app *app);
  * or one that does not answer it. */
 int app_takes(struct app *app, const struct key *k);
 /* What would record a probe of the current run: a command that it takes, or what its kind of
- * program does. */
-const char *app_probe_hint(struct app *app);
+ * program does; in_python: the sentence for a script in PyTorch, NULL ds.watch. */
+const char *app_probe_hint(struct app *app, const char *in_python);
 /* The same to any run directory. */
 void app_send(struct app *app, const char *dir, const char *command);
 /* Executes a command as typed after `:`. */

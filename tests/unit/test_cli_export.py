@@ -192,12 +192,12 @@ def what_could_not_be_read_is_said():
         f.write('{"step":0,"loss":3}\n{"step":1,"lo\n{"step":2,"loss":2}\nKilled\n')
     assert table("torn.jsonl") == (["step", "loss"], [[0, 3], [2, 2]])
     assert t.run.err == "depthscope: 2 entries that could not be read left out\n", t.run.err
-    assert "skipped: 2 that could not be read" in run("inspect", "torn.jsonl")
+    assert "skipped: 2 entries that could not be read\n" in run("inspect", "torn.jsonl")
     with open("wide.jsonl", "w") as f:
         for i in range(5000):
             f.write('{"step":%d,"m%d":1}\n' % (i, i))
     out = run("inspect", "wide.jsonl")
-    assert "0 that could not be read, 904 of metrics beyond the first 4096" in out, out[:300]
+    assert "skipped: 904 values of metrics beyond the first 4096\n" in out, out[:300]
     events = [x["text"] for x in map(json.loads, run("stream", "--json", "--no-follow", "wide.jsonl").splitlines())
               if x["kind"] == "event"]
     assert events == ["more than 4096 metrics: the rest is left out"], events

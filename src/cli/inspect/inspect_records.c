@@ -1,4 +1,5 @@
 /* depthscope inspect RUN, FILE.mp: records. */
+#include <math.h>
 #include <string.h>
 
 #include "base/utf8.h"
@@ -89,6 +90,35 @@ static void add_head(struct str *out, const struct runview *v)
     str_add(out, "\n");
 }
 
+/* What of another program's log is not shown, each only where there is some. */
+static void add_skipped(struct str *out, const struct runview *v)
+{
+    const char *between = "skipped: ";
+    if (v->invalid) {
+        str_addf(out, "%s%llu entr%s that could not be read", between,
+                 (unsigned long long)v->invalid, v->invalid == 1 ? "y" : "ies");
+        between = ", ";
+    }
+    if (v->others) {
+        str_addf(out, "%s%llu value%s of metrics beyond the first %zu", between,
+                 (unsigned long long)v->others, v->others == 1 ? "" : "s", v->n_series);
+        between = ", ";
+    }
+    if (v->tail)
+        str_addf(out, "%s%llu byte%s of an unfinished end", between, (unsigned long long)v->tail,
+                 v->tail == 1 ? "" : "s");
+    str_add(out, "\n");
+}
+
+/* "-": none is finite */
+static void add_number(struct table *t, double x)
+{
+    if (isfinite(x))
+        table_addf(t, "%.5g", x);
+    else
+        table_add(t, "-");
+}
+
 static void add_series(struct str *out, const struct runview *v)
 {
     struct table t;
@@ -104,9 +134,9 @@ static void add_series(struct str *out, const struct runview *v)
         }
         table_add(&t, s->name);
         table_addf(&t, "%zu", s->n);
-        table_addf(&t, "%.5g", x.min);
-        table_addf(&t, "%.5g", x.max);
-        table_addf(&t, "%.5g", x.last);
+        add_number(&t, x.min);
+        add_number(&t, x.max);
+        add_number(&t, x.last);
         table_addf(&t, "%zu", x.nonfinite);
     }
     table_print(&t, out);
@@ -173,11 +203,7 @@ static void print_text(struct str *out, const struct runview *v, const struct ki
         str_addf(out, ", %zu of unknown kinds", k->others);
     str_add(out, "\n");
     if (runview_foreign(v) && (v->tail || v->invalid || v->others))
-        str_addf(out,
-                 "skipped: %llu that could not be read, %llu of metrics beyond the first %zu, %llu "
-                 "bytes of an incomplete end\n",
-                 (unsigned long long)v->invalid, (unsigned long long)v->others, v->n_series,
-                 (unsigned long long)v->tail);
+        add_skipped(out, v);
     else if (k->gaps || k->lost || k->repeats || v->tail || v->invalid)
         str_addf(out,
                  "corrupt: %llu gap%s, %llu record%s lost, %llu repeated, %llu fields of the "

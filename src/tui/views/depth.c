@@ -84,7 +84,7 @@ static void draw_empty(struct view *v, struct area a)
     else if (every)
         area_text(a, y + 3, 2, -1, ink(ROLE_TEXT),
                   "Runs record one every train.probe_every steps;");
-    area_text(a, y + 3 + (every != NULL), 2, -1, ink(ROLE_TEXT), app_probe_hint(v->app));
+    area_text(a, y + 3 + (every != NULL), 2, -1, ink(ROLE_TEXT), app_probe_hint(v->app, NULL));
 }
 
 static double mean_depth(const struct probe *p)

@@ -321,6 +321,7 @@ static void draw_empty(struct view *v, struct area a)
     if (app_draw_nothing(v->app, a))
         return;
     area_text(a, y, 2, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "No FLOPs per token yet");
+    static const char in_python[] = "In PyTorch, run.probe(..., flops=...) records them.";
     int has_probe = runview_probe(app_run(v->app), -1) != NULL; /* as of ds.watch: without FLOPs */
     struct scroll lines = {0};
     if (has_probe)
@@ -330,9 +331,7 @@ static void draw_empty(struct view *v, struct area a)
                    runview_config(app_run(v->app), "train.probe_every") ? " (train.probe_every)"
                                                                         : "");
     scroll_text(&lines, area_sub(a, y + 3, 2, a.rows - y - 3, a.cols - 2),
-                has_probe ? "In PyTorch, run.probe(..., flops=...) records them."
-                          : app_probe_hint(v->app),
-                ink(ROLE_TEXT));
+                has_probe ? in_python : app_probe_hint(v->app, in_python), ink(ROLE_TEXT));
 }
 
 static void flops_draw(struct view *v, struct area a)

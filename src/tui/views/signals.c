@@ -46,7 +46,7 @@ static void signals_draw(struct view *v, struct area a)
                    runview_config(r, "train.probe_every") ? " (train.probe_every)" : "");
         struct scroll lines = {0};
         scroll_text(&lines, area_sub(a, y + 3, 2, a.rows - y - 3, a.cols - 2),
-                    app_probe_hint(v->app), ink(ROLE_TEXT));
+                    app_probe_hint(v->app, NULL), ink(ROLE_TEXT));
         return;
     }
     draw_title(v, area_sub(a, 0, 0, 1, a.cols));

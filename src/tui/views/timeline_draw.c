@@ -21,7 +21,7 @@ static void draw_empty(struct view *v, struct area a)
     snprintf(text, sizeof text,
              "A timeline is made of probes: all decisions over a fixed text%s%.12s%s. %s",
              every ? ", recorded every train.probe_every steps (" : "", every ? every : "",
-             every ? " in this run)" : "", app_probe_hint(v->app));
+             every ? " in this run)" : "", app_probe_hint(v->app, NULL));
     scroll_text(&lines, area_sub(a, y + 2, 2, a.rows - y - 2, a.cols - 4), text, ink(ROLE_TEXT));
 }
 
