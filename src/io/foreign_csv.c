@@ -400,6 +400,8 @@ static void take_cell(struct csv *c, struct foreign_out *out, struct column *x, 
     if (x->role == UNUSED || n == 0)
         return;
     if (number_of(c, p, n, &x->value)) {
+        if (x->is_run && !c->run[0])
+            snprintf(c->run, sizeof c->run, "%.60s%.*s", x->name, n < 60 ? (int)n : 60, p);
         if (x->role == TIME && isnan(*time) && text_time(x->value, time))
             return;
         if (x->numbers++ == 0 && x->texts > 0)

@@ -383,7 +383,7 @@ static size_t set_before(const char *name, size_t n, struct set *set)
     k = set->p == name ? set->n : 0;
     if (k > 0 && k + 2 < n && name[k] == ':')
         return k + 1 + strspn(name + k + 1, " ");
-    if (n > 0 && set->p >= name && set->p < name + n) /* "val: 2.2", "val loss" */
+    if (n > 0 && set->n > 0 && set->p >= name && set->p < name + n) /* "val: 2.2", "val loss" */
         set->is_mark = 0;
     return 0;
 }

@@ -74,6 +74,8 @@ static void take_number(struct foreign_object *o, int is_top, double v)
         str_reset(&o->process_name);
         str_add_bytes(&o->process_name, str_text(&o->path), o->path.len);
     }
+    if (is_top && o->key.is_run && o->run.len == 0 && o->path.len < TEXT_BYTES_MAX / 2)
+        str_addf(&o->run, "%s%.9g", str_text(&o->path), v);
     int rank = is_top ? o->key.rank : 0;
     if (is_top && o->key.is_plan && text_step(v, &step) && step > 0) {
         o->planned = step;

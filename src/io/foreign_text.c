@@ -126,7 +126,8 @@ int text_is_split(const char *name, size_t n)
 int text_is_run(const char *name, size_t n)
 {
     static const char *const names[] = {
-        "run", "run_id", "run_name", "experiment", "experiment_name", "trial", "model", "method"};
+        "run",   "run_id", "run_name", "experiment", "experiment_name",
+        "trial", "model",  "model",    "method",     "seed"};
     return is_one_of(name, n, names, DS_LEN(names));
 }
 

@@ -60,7 +60,7 @@ int text_time_parse(const char *p, size_t n, double *seconds);
 size_t text_evaluated(const char *p, size_t n);
 /* Does a column or key of that name say what its row was measured on: "split", "mode"? */
 int text_is_split(const char *name, size_t n);
-/* ... whose row it is, in a table of several runs: "run", "model"? */
+/* ... whose row it is, in a table of several runs: "run", "model", "seed"? */
 int text_is_run(const char *name, size_t n);
 /* Rows of several runs in one file.  Zero-initialise. */
 struct text_runs {

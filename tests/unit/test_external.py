@@ -30,7 +30,8 @@ def views_without_a_probe_suggest_only_what_the_run_can_do():
     write("runs/own/log.mp", {"config": {"train.probe_every": "50", "train.eval_every": "50"}})
     for view in ("depth", "signals", "flops", "timeline"):
         other, own = screen(view, "runs/other"), screen(view, "runs/own")
-        assert "ds.watch(model, run" in " ".join(other.split()), other
+        hint = "run.probe(..., flops=...)" if view == "flops" else "ds.watch(model, run"
+        assert hint in " ".join(other.split()), other
         for words in (":probe", "train.", "depthscope trace"):
             assert words not in other, "%s: %s" % (view, other)
         assert ":probe" not in own and "trace` records one" in " ".join(own.split()), own

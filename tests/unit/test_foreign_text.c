@@ -1411,6 +1411,16 @@ T(rows_of_several_runs_are_several_curves)
         t_eq(v->n_series, 2);
         runview_free(v);
     }
+    struct runview *s = open_text("seeds.csv", "seed,step,loss\n0,1,2.5\n0,2,2\n1,1,3.5\n1,2,3\n");
+    point(s, "loss", 1, 2, 2);
+    point(s, "seed1/loss", 1, 2, 3);
+    runview_free(s);
+    s = open_text("seeds.jsonl",
+                  "{\"seed\":0,\"step\":1,\"loss\":2.5}\n{\"seed\":1,\"step\":1,\"loss\":3.5}\n"
+                  "{\"seed\":0,\"step\":2,\"loss\":2}\n{\"seed\":1,\"step\":2,\"loss\":3}\n");
+    point(s, "loss", 1, 2, 2);
+    point(s, "seed1/loss", 1, 2, 3);
+    runview_free(s);
     /* one that goes on under a new name is the same */
     struct runview *v = open_text("on.csv", "run,step,loss\na,1,3\na,2,2.5\nb,3,2\nb,4,1.5\n");
     point(v, "loss", 3, 4, 1.5);

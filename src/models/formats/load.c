@@ -271,7 +271,8 @@ static int best_of_run(const char *root, char *dir, size_t size, struct err *e)
 /* Does the file's name or content say that it is to hold weights, or something else by name? */
 static int is_named_file(const char *path)
 {
-    static const char *const ends[] = {".safetensors", ".index.json"};
+    static const char *const ends[] = {".safetensors", ".index.json", ".pt",
+                                       ".pth",         ".bin",        ".ckpt"};
     unsigned char first[64];
     size_t n = strlen(path);
     int fd;
