@@ -178,8 +178,8 @@ static size_t share_at(const char *p, double *v)
     double part, all;
     size_t n = unsigned_at(p, 0, &part),
            m = n > 0 && p[n] == '/' ? unsigned_at(p + n + 1, 0, &all) : 0;
-    const char *q = skip_blanks(p + n + 1 + m);
-    if (m == 0 || *q != '(' || (n = decimal_read(q + 1, strlen(q + 1), '.', v)) == 0)
+    const char *q = m > 0 ? skip_blanks(p + n + 1 + m) : ""; /* p + n may be the end */
+    if (*q != '(' || (n = decimal_read(q + 1, strlen(q + 1), '.', v)) == 0)
         return 0;
     q = skip_blanks(q + 1 + n);
     return q[0] == '%' && q[1] == ')' ? (size_t)(q + 2 - p) : 0;
