@@ -672,6 +672,7 @@ static void take_line(struct console *c, struct foreign_out *out, const char *p,
         return;
     case HEADER:
         c->block = x.at;
+        c->block.from = 0; /* of another line than those of the block */
         c->is_block = c->has_block = 1;
         return;
     case ITEM:
