@@ -401,8 +401,8 @@ static int ends_in(const struct set *set, const struct field *f)
            (rest == 0 || set->p[rest - 1] == '_');
 }
 
-/* "train: loss 2.1 acc 0.4 | val: loss 2.2 acc 0.3": results are told by what stands apart before
- * them, and of several of one name each by its set. */
+/* "train: loss 2.1 acc 0.4 | val: loss 2.2 acc 0.3": results are named after the set that stands
+ * apart before them, and so is each of several of one name. */
 static void name_sets(struct field *f, size_t k, const struct set *set)
 {
     int is_needed[FIELDS_MAX];
