@@ -15,6 +15,8 @@ def page(state, what="the thread sanitizer"):
     failed = state.get("failed", {})
     lines = ["%d whole rounds; in the current one %d programs have run under %s; %d tests passed in all." % (
         state.get("rounds", 0), len(state.get("done", [])), what, state.get("tests", 0))]
+    if state.get("none"):
+        lines += ["", "Skipped all their tests here: %s." % ", ".join("`%s`" % x for x in sorted(state["none"]))]
     if failed:
         lines += ["", "Open:", ""] + ["- `%s`: %s" % x for x in sorted(failed.items())]
     return "\n".join(lines)

@@ -56,7 +56,7 @@ class Programs:
 
     def again(self, state):
         state["rounds"] = state.get("rounds", 0) + 1
-        state["done"] = []
+        state["done"], state["none"] = [], []
 
     def run(self, budget, state):
         """Builds and runs those that are left until the time is up; True when all have run."""
@@ -92,6 +92,8 @@ class Programs:
             state["tests"] = state.get("tests", 0) + count[0]
             failed.pop(name, None)
             state.get("tests_done", {}).pop(name, None)
+            if count[0] == 0 and name not in state.setdefault("none", []):
+                state["none"].append(name)
         if name not in state.setdefault("done", []):
             state["done"].append(name)
         print("%s: %d passed, %d failed, %d skipped" % (name, *count), flush=True)
