@@ -285,8 +285,8 @@ static void add_kernel(double *density, int points, const struct density_range *
                        double bandwidth, double norm)
 {
     double step = (d->hi - d->lo) / (points - 1);
-    int from = (int)ceil(fmax((centre - 5 * bandwidth - d->lo) / step, 0));
-    int to = (int)floor(fmin((centre + 5 * bandwidth - d->lo) / step, points - 1));
+    int from = (int)ceil(fmin(fmax((centre - 5 * bandwidth - d->lo) / step, 0), points));
+    int to = (int)floor(fmax(fmin((centre + 5 * bandwidth - d->lo) / step, points - 1), -1));
     for (int k = from; k <= to; k++) {
         double x = k == points - 1 ? d->hi : d->lo + k * step, z = (x - centre) / bandwidth;
         if (x >= d->least && x <= d->most)

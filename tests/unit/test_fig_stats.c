@@ -314,6 +314,17 @@ T(density_is_zero_outside_its_support)
     t_near(sum, 1, 1e-3);
 }
 
+T(density_leaves_out_kernels_far_outside)
+{
+    double v[3] = {0, 1e300, -1e300}, near[65], d[65];
+    struct density_range line = {
+        .lo = -8, .hi = 8, .least = -(double)INFINITY, .most = (double)INFINITY};
+    stat_kde(v, 1, 1, &line, near, 65);
+    t_near(stat_kde(v, 3, 1, &line, d, 65), 1, 0);
+    for (int i = 0; i < 65; i++)
+        t_near(d[i], near[i] / 3, 1e-12);
+}
+
 T(values_at_edges_are_in_a_bin)
 {
     t_eq(stat_bin(-1e-17, 0, 0.1, 10), 0);
