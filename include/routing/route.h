@@ -120,6 +120,9 @@ struct pass {
     int adapters_off; /* the base model alone: no LoRA (teachers) */
     int is_stepwise;  /* cached rows of a sequence get the bits they would get one at a time */
     struct pass_inference inference; /* a training pass leaves it zero */
+    /* (R) first row of a private span, which rows after the span do not see, -1: none; NULL: none at
+     * all */
+    const int32_t *private_row;
     /* (B) cached inference: ops->memory bytes per sequence, zero before its first token; else
      * NULL */
     void *const *memory;
@@ -308,6 +311,11 @@ int route_ready(const struct route *r, const struct pass *pass, struct err *e) D
 static inline uint32_t route_place(const struct pass *p, int i)
 {
     return (uint32_t)(p->first_row + i);
+}
+/* The first row of row i's private span, or -1. */
+static inline int route_span(const struct pass *p, int i)
+{
+    return p->private_row ? p->private_row[i] : -1;
 }
 /* Every row runs. */
 void plan_all(struct plan *p, int R);

@@ -250,11 +250,16 @@ static int add_document(struct loader *l, const struct corpus *c, size_t i,
     return rc;
 }
 
+static int is_pad(const struct loader *l, uint64_t at)
+{
+    return l->note && l->note[at].kind == SPAN_PAD;
+}
+
 static int is_target(const struct loader *l, uint64_t at)
 {
     if (!l->note)
         return !l->answers_only;
-    if (l->note[at].kind == SPAN_PAD || (at > 0 && l->note[at - 1].kind == SPAN_PAD))
+    if (is_pad(l, at) || (at > 0 && is_pad(l, at - 1)))
         return 0;
     return !l->answers_only || l->note[at].kind == SPAN_ANSWER;
 }
@@ -466,6 +471,7 @@ static size_t document_of(const struct loader *l, uint64_t at)
     return low;
 }
 
+/* Padding is a document of its own, so that it takes no place in the ranks of the one before. */
 static void fill_doc_start(const struct loader *l, uint64_t start, int32_t *out)
 {
     size_t d = document_of(l, start);
@@ -475,6 +481,8 @@ static void fill_doc_start(const struct loader *l, uint64_t start, int32_t *out)
             d++;
             first = t;
         }
+        if (t > 0 && is_pad(l, start + (uint64_t)t) && !is_pad(l, start + (uint64_t)t - 1))
+            first = t;
         out[t] = first;
     }
 }

@@ -537,6 +537,7 @@ void model_run(struct model *m, const int32_t *id, struct pass *pass, struct kv_
 {
     pass->id = id;
     pass->pos = m->pos;
+    pass->private_row = m->private_row;
     close_layers(m, pass);
     m->stream.R = m->R;
     weights_refresh(m);

@@ -86,6 +86,15 @@ static int begins(const struct change *x, const struct pass *p, int pair, int i)
     return i % p->T == 0 || p->pos[i] == 0;
 }
 
+/* The last row before row i that it sees; one before a document's start where there is none. */
+static int row_before(const struct pass *p, int i)
+{
+    int j = i - 1, span = route_span(p, i);
+    while (j >= 0 && route_span(p, j) >= 0 && route_span(p, j) != span)
+        j = route_span(p, j) - 1;
+    return j;
+}
+
 /* ---- forward --------------------------------------------------------------------------------- */
 
 static int rows_at(const struct pass *p, int i0)
@@ -108,7 +117,7 @@ static const real *input_of(struct change *x, const struct pass *p, int pair, in
         else
             memcpy(in,
                    p->memory && i % p->T == 0 ? memory_of(x, p, pair, i).post
-                                              : post + (size_t)(i - 1) * C,
+                                              : post + (size_t)row_before(p, i) * C,
                    C * sizeof *in);
     }
     return x->in;
@@ -169,15 +178,21 @@ static void average_rows(struct change *x, const struct pass *p, int pair, const
     const double *d_st = x->d_st + (size_t)pair * (size_t)p->R;
     double *ma = x->ma + (size_t)pair * (size_t)p->R;
     int W = x->is.window, before = 0, first = 0;
+    int at = -1, shared = -1; /* in past: the newest value, and that of a row that all see */
     if (p->memory) {
         struct memory m = memory_of(x, p, pair, i0);
         before = *m.seen < W - 1 ? (int)*m.seen : W - 1;
         memcpy(x->past, m.d_st, (size_t)before * sizeof *x->past);
+        at = shared = before - 1;
     }
-    for (int k = 0; k < n; k++) {
-        first = begins(x, p, pair, i0 + k) ? before + k : first;
-        x->past[before + k] = d_st[i0 + k];
-        ma[i0 + k] = surprise_average(x->past, first, before + k, W, x->is.replicate);
+    for (int i = i0; i < i0 + n; i++) {
+        int span = route_span(p, i);
+        /* what the row does not see is overwritten */
+        at = (span < 0 || span == i ? shared : at) + 1;
+        shared = span < 0 ? at : shared;
+        first = begins(x, p, pair, i) ? at : first;
+        x->past[at] = d_st[i];
+        ma[i] = surprise_average(x->past, first, at, W, x->is.replicate);
     }
     if (p->memory)
         remember(x, p, pair, post, i0, n, before);
@@ -211,9 +226,9 @@ static void network_bwd(struct change *x, const struct pass *p, int pair, int i0
     prior_bwd(&x->prior[pair], &x->scratch, is_direct ? dorig + (size_t)i0 * C : x->din, x->dguess,
               in, N);
     for (int k = 0; dpost && x->is.by_last && k < N; k++) {
-        int i = i0 + k; /* the input was the previous row's post */
-        for (size_t c = 0; i > 0 && c < C && !begins(x, p, pair, i); c++)
-            dpost[(size_t)(i - 1) * C + c] += x->din[(size_t)k * C + c];
+        int i = i0 + k, from = row_before(p, i); /* the input was that row's post */
+        for (size_t c = 0; from >= 0 && c < C && !begins(x, p, pair, i); c++)
+            dpost[(size_t)from * C + c] += x->din[(size_t)k * C + c];
     }
 }
 

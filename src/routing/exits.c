@@ -246,26 +246,36 @@ static double noise_of(const struct route *r, int l, int i)
     return log(u + 1e-12) - log1p(1e-12 - u);
 }
 
-/* Updates the statistics: how many present tokens exited in training, and the scores of the tokens
- * that the inference rule would not have let exit earlier.  The two differ: the inference rule
- * removes the likeliest tokens before the next gate, random draws do not. */
+/* Scores of the tokens that the inference rule would not have let exit earlier, into x->row.  They
+ * are not those present in training: the inference rule removes the likeliest tokens before the
+ * next gate, random draws do not. */
+static int gather_staying(struct exits *x, const real *z)
+{
+    int n = 0;
+    for (int i = 0; i < x->R; i++)
+        if (x->stays[i])
+            x->row[n++] = z[i];
+    return n;
+}
+
+/* The threshold that lets the training exit rate of these rows exit.  A stored one lags behind the
+ * scores: when all rows are above it, later gates would see none. */
+static double cut_of_rows(struct exits *x, int g, const real *z)
+{
+    double rate = (double)x->params->p[x->rate].value[x->layer[g]];
+    return quantiles_of(&x->table, x->row, gather_staying(x, z), rate);
+}
+
+/* Updates the statistics: how many present tokens exited in training, and the scores. */
 static void note(struct exits *x, const struct route *r, int g, const real *before, const real *z,
                  const real *value)
 {
-    struct exits_rule use = {.use_stored = 1};
-    double cut = exits_threshold(x, &use, g);
-    int n = 0;
-    for (int i = 0; i < x->R; i++) {
-        if (r->pass.kind == PASS_TRAIN && before[i] > 0) {
+    for (int i = 0; i < x->R && r->pass.kind == PASS_TRAIN; i++)
+        if (before[i] > 0) {
             x->left[g] += (double)value[i];
             x->present[g] += 1;
         }
-        if (!x->stays[i])
-            continue;
-        x->row[n++] = z[i];
-        x->stays[i] = !((double)z[i] > cut);
-    }
-    quantiles_note(&x->table, x->layer[g], x->row, n);
+    quantiles_note(&x->table, x->layer[g], x->row, gather_staying(x, z));
 }
 
 static int gate_of(const struct exits *x, int l)
@@ -284,11 +294,14 @@ int exits_decide(struct exits *x, const struct route *r, int l, const real *h,
         return 0;
     const real *before = exits_alive(x, l - 1);
     real *z = row_of(x, x->z, g), *value = row_of(x, x->value, g), *after = row_of(x, x->after, g);
-    double cut = exits_threshold(x, rule, g), fwd = rule->noise * temperature_of(x, x->forward, g),
+    double fwd = rule->noise * temperature_of(x, x->forward, g),
            bwd = temperature_of(x, x->backward, g);
     mlp_fwd(&x->gate[g], x->logit, h, x->R);
-    for (int i = 0; i < x->R; i++) {
+    for (int i = 0; i < x->R; i++)
         z[i] = x->logit[2 * i + 1] - x->logit[2 * i] + (real)x->bias;
+    double own = rule->note || rule->by_rows ? cut_of_rows(x, g, z) : 0;
+    double cut = rule->by_rows ? own : exits_threshold(x, rule, g);
+    for (int i = 0; i < x->R; i++) {
         double noisy = (double)z[i] + (fwd > 0 && !rule->soft ? fwd * noise_of(r, l, i) : 0);
         value[i] = rule->soft ? (real)sigmoid((double)z[i] / bwd) : noisy > cut ? 1 : 0;
         after[i] = before[i] * (1 - value[i]);
@@ -297,6 +310,8 @@ int exits_decide(struct exits *x, const struct route *r, int l, const real *h,
     x->seen[g] = 1;
     if (rule->note)
         note(x, r, g, before, z, value);
+    for (int i = 0; i < x->R; i++)
+        x->stays[i] = x->stays[i] && !((double)z[i] > own);
     return nan;
 }
 

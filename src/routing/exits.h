@@ -30,6 +30,7 @@ struct exits_rule {
     double noise;     /* logistic noise in units of T_fwd; 0 = none */
     double threshold; /* added to the stored one, in standard deviations of z */
     int use_stored;   /* use the threshold that gives the training exit rate */
+    int by_rows;      /* calibration: that threshold as the rows of this pass give it */
     int soft;         /* gates take sigmoid(z / T_bwd) */
     int note;         /* update the statistics behind the stored thresholds */
 };

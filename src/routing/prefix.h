@@ -13,7 +13,7 @@ enum prefix_kind { PREFIX_TOKEN, PREFIX_MEAN, PREFIX_PROMPT };
 struct prefix {
     enum prefix_kind kind;
     int C, prompt; /* PREFIX_PROMPT: number of tokens in the mean */
-    double *sum;   /* (C) */
+    double *sum;   /* (2,C): of what all later rows see; that and the current private span */
 };
 int prefix_init(struct prefix *p, enum prefix_kind kind, int prompt, int C, struct err *e) DS_CHECK;
 void prefix_release(struct prefix *p);
@@ -25,7 +25,8 @@ void prefix_fwd(const struct prefix *p, real *x, const real *h, const struct pas
 void prefix_bwd(const struct prefix *p, real *dh, const real *dx, const struct pass *pass);
 /* Is row i one of the prompt rows in the mean?  For these no decision can be made yet. */
 int prefix_is_prompt(const struct prefix *p, const struct pass *pass, int i);
-/* The row whose decision row i shares: the first row of its document with PREFIX_PROMPT, else i. */
+/* The row whose decision row i shares: the first row of its document with PREFIX_PROMPT, else i.
+ * Whole passes only. */
 int prefix_owner(const struct prefix *p, const struct pass *pass, int i);
 double prefix_flops(const struct prefix *p); /* per row */
 

@@ -299,17 +299,37 @@ int quantiles_known(const struct quantiles *q, int l)
     return (double)q->params->p[q->weight].value[l] > 0;
 }
 
+/* Between grid points i and i + 1: i, and how far from it. */
+static int grid_below(double capacity, double *rest)
+{
+    double at = capacity * (ROUTE_GRID - 1);
+    int i = at < ROUTE_GRID - 2 ? (int)floor(at) : ROUTE_GRID - 2;
+    *rest = at - i;
+    return i;
+}
+
 double quantiles_at(const struct quantiles *q, int l, double capacity)
 {
     const real *row = q->params->p[q->table].value + (size_t)l * ROUTE_GRID;
-    double at = capacity * (ROUTE_GRID - 1);
-    int i = (int)floor(at);
+    double rest;
     if (capacity <= 0)
         return (double)INFINITY;
     if (capacity >= 1)
         return -(double)INFINITY;
-    i = i > ROUTE_GRID - 2 ? ROUTE_GRID - 2 : i;
-    return (double)row[i] + (at - i) * ((double)row[i + 1] - (double)row[i]);
+    int i = grid_below(capacity, &rest);
+    return (double)row[i] + rest * ((double)row[i + 1] - (double)row[i]);
+}
+
+double quantiles_of(struct quantiles *q, const real *score, int n, double capacity)
+{
+    double rest;
+    int m = sort_scores(q, score, n);
+    if (capacity <= 0 || m == 0)
+        return (double)INFINITY;
+    if (capacity >= 1)
+        return -(double)INFINITY;
+    int i = grid_below(capacity, &rest);
+    return cut_of(q, m, i) + rest * (cut_of(q, m, i + 1) - cut_of(q, m, i));
 }
 
 double quantiles_spread(const struct quantiles *q, int l)

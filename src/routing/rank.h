@@ -66,6 +66,8 @@ int quantiles_known(const struct quantiles *q, int l);
 /* Threshold of layer l at a capacity in [0, 1]; a row runs when its score is above it.  Capacity 1
  * gives -infinity, 0 +infinity; linear between grid points. */
 double quantiles_at(const struct quantiles *q, int l, double capacity);
+/* The same from these n scores alone; +infinity when none is finite. */
+double quantiles_of(struct quantiles *q, const real *score, int n, double capacity);
 
 /* Standard deviation of layer l's scores, estimated from the quantiles; 1 when there are none. */
 double quantiles_spread(const struct quantiles *q, int l);

@@ -7,6 +7,7 @@
 enum { B = 2, T = 9, V = 11, L = 6, KEEP = 2, M = L - KEEP, SAMPLES = 8 };
 
 static struct kit_batch batch;
+static int has_spans; /* private ones, in place of documents */
 static real nll[B * T];
 
 static double objective(struct model *m, struct pass *pass)
@@ -27,7 +28,10 @@ static struct model *small(const char *more)
              "dlr.tau_start=0.7 dlr.tau_min=0.1 %s",
              L, V, KEEP, more);
     kit_fill(&batch, B, T, V, 1);
-    kit_documents(&batch);
+    if (has_spans)
+        kit_spans(&batch, 3, 2);
+    else
+        kit_documents(&batch);
     struct model *m = kit_model(text, 7, B * T, 1, 1);
     kit_shake(m, 0.2, 9);
     return m;
@@ -79,6 +83,14 @@ T(attached_states_have_the_right_gradients_at_every_level)
     check_soft("dlr.attach=true dlr.level=token", 1);
     check_soft("dlr.attach=true dlr.level=prefix dlr.entropy_beta=0.2", 1);
     check_soft("dlr.attach=true dlr.level=prompt dlr.prompt=3", 1);
+}
+
+T(attached_states_have_the_right_gradients_with_private_spans)
+{
+    has_spans = 1;
+    check_soft("dlr.attach=true dlr.level=prefix", 1);
+    check_soft("dlr.attach=true dlr.level=prompt dlr.prompt=4", 1);
+    has_spans = 0;
 }
 
 /* ---- straight-through ------------------------------------------------------------------------ */

@@ -8,6 +8,7 @@
 enum { B = 2, T = 8, V = 11, L = 5, SAMPLES = 20 };
 
 static struct kit_batch batch;
+static int has_spans; /* private ones, in place of documents */
 
 /* ---- differences ----------------------------------------------------------------------------- */
 
@@ -96,7 +97,10 @@ static struct model *small_at(const char *more, uint64_t seed)
              "dtf.prior_std=0.3 dtf.beta_ce=0.4 dtf.beta_cu=0.2 dtf.ma_window=3 %s",
              L, V, T, more);
     kit_fill(&batch, B, T, V, 1);
-    kit_documents(&batch);
+    if (has_spans)
+        kit_spans(&batch, 2, 2);
+    else
+        kit_documents(&batch);
     struct model *m = kit_model(text, 7, B * T, 1, 1);
     kit_shake(m, 0.1, seed);
     return m;
@@ -148,6 +152,13 @@ T(soft_gates_have_the_right_gradients_down_to_the_blocks_and_networks)
     check_soft(NO_AVERAGE "dtf.prior_weight=0 dtf.prior=transition");
     check_soft(NO_AVERAGE "dtf.prior_weight=0 dtf.normalize=true");
     check_soft(NO_AVERAGE "dtf.prior_weight=0 dtf.g_weight=0.3");
+}
+
+T(soft_gates_have_the_right_gradients_with_private_spans)
+{
+    has_spans = 1;
+    check_soft(NO_AVERAGE "dtf.prior_weight=0 dtf.prior=transition");
+    has_spans = 0;
 }
 
 /* The smallest margin within a document between a selected and a rejected score. */

@@ -312,6 +312,41 @@ T(no_later_token_changes_what_came_before)
     }
 }
 
+/* Another text in one private span: all rows outside it keep their bits. */
+static void check_spans(const char *name)
+{
+    enum { SHARED = 9, SPAN = 4, FROM = SHARED + 2 * SPAN };
+    struct model *m = prepared(name, 0);
+    size_t C = 32, before = FROM * C, after = (FROM + SPAN) * C;
+    kit_fill(&batch, B, T, V, 7);
+    kit_spans(&batch, SHARED, SPAN);
+    run(m, PASS_SPARSE);
+    real *want = states(m);
+    for (int t = FROM; t < FROM + SPAN; t++)
+        batch.id[t] = (batch.id[t] + 1) % V;
+    run(m, PASS_SPARSE);
+    t_truef(kit_same(m->stream.h[L], want, before), "%s: rows before the span", name);
+    t_truef(!kit_same(m->stream.h[L] + before, want + before, SPAN * C), "%s: the span", name);
+    t_truef(kit_same(m->stream.h[L] + after, want + after, kit_states(m) - after),
+            "%s: rows after the span", name);
+    free(want);
+    model_free(m);
+}
+
+T(no_other_row_changes_with_a_private_span)
+{
+    static const char *const more[] = {"dlr dlr.level=prefix", "dlr dlr.level=prompt dlr.prompt=11",
+                                       "dtf dtf.prior=transition dtf.ma_window=5"};
+    if (strstr(METHODS_SHAPE, "model.window=")) /* unsupported together */
+        return;
+    EACH_METHOD(name)
+    {
+        check_spans(name);
+    }
+    for (size_t k = 0; k < DS_LEN(more); k++)
+        check_spans(more[k]);
+}
+
 T(a_prefix_has_the_same_bits_alone)
 {
     EACH_METHOD(name)

@@ -257,6 +257,27 @@ T(a_solver_of_the_text_finds_every_answer_depth_class_and_entropy)
     check_options("hops.filler=40 hops.queries=3 hops.order=random", 400);
 }
 
+T(padding_belongs_to_no_document)
+{
+    struct setup s = hops("hops.operators=step", 60);
+    struct loader *l = opened(&s, 0, 80, 0);
+    struct loader_pos pos = {0};
+    static struct rows x;
+    int padded = 0;
+    for (uint64_t w = 0; w < loader_windows(l); w++) {
+        read_window(l, &pos, &x);
+        int end = 80, eot = tokenizer_eot(s.t); /* a document ends with the token that pads */
+        while (end > 1 && x.input[end - 2] == eot)
+            end--;
+        for (int t = 0; t < 80; t++)
+            t_eq(x.start[t], t < end ? 0 : end);
+        padded += end < 80;
+    }
+    t_true(padded > 0);
+    loader_close(l);
+    release(&s);
+}
+
 T(words_are_the_vocabulary_and_survive_a_file)
 {
     static const char *const keys[] = {"", "hops.operators=step hops.k=5", "hops.filler=30"};

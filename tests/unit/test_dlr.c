@@ -84,15 +84,16 @@ T(a_gate_is_drawn_with_the_probability_of_its_logit_at_every_temperature)
     t_true(memcmp(counts[0], counts[2], sizeof counts[0]) == 0);
 }
 
-T(the_temperature_falls_per_epoch_to_its_minimum)
+T(the_temperature_falls_after_each_epoch_to_its_minimum)
 {
-    static const double at[5] = {0.1, 0.4, 0.7, 1, 0.99},
-                        want[5] = {2, 2 * 0.5, 2 * 0.25, 0.4, 2 * 0.25};
+    static const int64_t at[7] = {1, 10, 11, 20, 21, 30, 31}, steps = 40;
+    static const double want[7] = {2, 2, 2 * 0.5, 2 * 0.5, 2 * 0.25, 2 * 0.25, 0.4};
     struct model *m =
-        model_of("dlr.tau_start=2 dlr.tau_decay=0.5 dlr.tau_epochs=3 dlr.tau_min=0.4", R);
-    for (int k = 0; k < 5; k++) {
+        model_of("dlr.tau_start=2 dlr.tau_decay=0.5 dlr.tau_epochs=4 dlr.tau_min=0.4", R);
+    for (int k = 0; k < 7; k++) {
         struct pass pass = kit_pass(PASS_TRAIN);
-        pass.progress = at[k];
+        pass.step = at[k];
+        pass.progress = (double)at[k] / (double)steps;
         run(m, &pass);
         t_near(step_metric(m, "tau"), want[k], 1e-12);
     }

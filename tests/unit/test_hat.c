@@ -148,6 +148,23 @@ T(capacity_one_without_exits_is_the_base_bit_for_bit_and_capacity_zero_has_no_ff
     model_free(m);
 }
 
+static void calibrate(struct model *m)
+{
+    struct err e = {0};
+    struct pass pass = kit_pass(PASS_SPARSE);
+    pass.inference.has_capacity = 1;
+    m->route.ops->calibrate(&m->route, 1, NULL);
+    for (int i = 0; i < ROUTE_GRID; i++)
+        for (int b = 0; b < 4; b++) {
+            kit_fill(&batch, B, T, V, (uint64_t)(20 + b));
+            pass.inference.calibrate = i + 1;
+            pass.inference.capacity = (double)i / (ROUTE_GRID - 1);
+            t_ok(route_ready(&m->route, &pass, &e), &e);
+            run(m, pass);
+        }
+    m->route.ops->calibrate(&m->route, 0, NULL);
+}
+
 T(any_capacity_can_be_requested_after_calibration)
 {
     struct err e = {0};
@@ -160,17 +177,7 @@ T(any_capacity_can_be_requested_after_calibration)
     t_ok(route_ready(&m->route, &pass, &e), &e);
     pass.inference.capacity = 1.01;
     t_fails(route_ready(&m->route, &pass, &e), &e, DS_ERANGE, "1.01");
-    m->route.ops->calibrate(&m->route, 1, NULL);
-    for (int i = 0; i < ROUTE_GRID; i++)
-        for (int b = 0; b < 4; b++) {
-            kit_fill(&batch, B, T, V, (uint64_t)(20 + b));
-            pass.inference.calibrate = i + 1;
-            pass.inference.capacity = (double)i / (ROUTE_GRID - 1);
-            t_ok(route_ready(&m->route, &pass, &e), &e);
-            run(m, pass);
-        }
-    m->route.ops->calibrate(&m->route, 0, NULL);
-    pass.inference.calibrate = 0;
+    calibrate(m);
     double last = -1;
     for (int i = 0; i <= 13; i++) {
         double got = 0;
@@ -394,6 +401,41 @@ T(an_exit_rate_is_reached_and_kept_at_inference)
     }
     const real *rate = param(m, "hat.exit.rate")->value;
     t_near(used, 1 - (1 - (double)rate[2]) * (1 - (double)rate[5]), 0.1);
+    model_free(m);
+}
+
+T(a_calibration_replaces_the_thresholds_of_every_exit_gate)
+{
+    struct model *m = trained("hat.phase=full hat.exit_bias=0 hat.exit_layers=2,4,6 "
+                              "hat.layer_dropout=0");
+    struct param *exits = param(m, "hat.exit.quantiles"), *ffns = param(m, "hat.quantiles");
+    calibrate(m);
+    real *want[2] = {kit_copy(exits->value, exits->n), kit_copy(ffns->value, ffns->n)};
+    for (size_t i = 0; i < exits->n; i++) /* every token would exit at the first gate */
+        exits->value[i] -= 100;
+    calibrate(m);
+    for (size_t at = 2 * ROUTE_GRID; at <= 6 * ROUTE_GRID; at += 2 * ROUTE_GRID)
+        t_true(kit_same(exits->value + at, want[0] + at, ROUTE_GRID));
+    t_true(kit_same(ffns->value, want[1], ffns->n));
+    free(want[0]);
+    free(want[1]);
+    model_free(m);
+}
+
+/* The scores of all rows move by more than they differ, faster than the stored thresholds. */
+T(a_step_is_noted_by_every_exit_gate)
+{
+    struct model *m = trained("hat.phase=full hat.exit_bias=0 hat.exit_layers=2,4,6 "
+                              "hat.layer_dropout=0");
+    struct param *weight = param(m, "hat.exit.quantiles_weight");
+    struct exits *x = m->route.state;
+    double before[3];
+    for (int g = 0; g < 3; g++)
+        before[g] = (double)weight->value[2 * g + 2];
+    x->bias = 50;
+    train(m, 5, 5, 5);
+    for (int g = 0; g < 3; g++)
+        t_true((double)weight->value[2 * g + 2] > before[g]);
     model_free(m);
 }
 

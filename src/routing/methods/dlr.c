@@ -340,6 +340,13 @@ static double threshold_of(struct route *r, int l, int n)
 
 /* ---- decisions ------------------------------------------------------------------------------- */
 
+/* Epochs that are over before the current step. */
+static double epochs_done(const struct route *r)
+{
+    double step = (double)r->pass.step, before = step > 1 ? (step - 1) / step : 0;
+    return floor((double)opts_of(r)->tau_epochs * r->pass.progress * before + 1e-9 /* rounding */);
+}
+
 static void dlr_begin(struct route *r)
 {
     const struct dlr_opts *o = opts_of(r);
@@ -356,8 +363,7 @@ static void dlr_begin(struct route *r)
             s->tau_use = cut_common(&s->cut, &s->table, (int)o->keep, capacity_of(r));
         return;
     }
-    double epochs = floor((double)o->tau_epochs * r->pass.progress);
-    s->tau = fmax(o->tau_min, o->tau_start * pow(o->tau_decay, epochs));
+    s->tau = fmax(o->tau_min, o->tau_start * pow(o->tau_decay, epochs_done(r)));
     quantiles_begin(&s->table);
     memset(s->dlogit, 0, (size_t)r->pass.R * (size_t)s->routed * sizeof *s->dlogit);
 }

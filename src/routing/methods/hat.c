@@ -377,12 +377,14 @@ static struct exits_rule exit_rule(const struct route *r)
 {
     const struct hat_opts *o = opts_of(r);
     int is_training = r->pass.kind == PASS_TRAIN;
+    int is_stored = !is_training && o->exit_threshold == 0 &&
+                    (double)r->params->p[hat_of(r)->exits.trained].value[0] > 0;
     return (struct exits_rule){
         .noise = is_training ? o->exit_noise : 0,
         /* a positive offset means less compute everywhere: earlier exits, fewer FFNs */
         .threshold = is_training ? 0 : -r->pass.inference.offset,
-        .use_stored = !is_training && o->exit_threshold == 0 &&
-                      (double)r->params->p[hat_of(r)->exits.trained].value[0] > 0,
+        .use_stored = is_stored,
+        .by_rows = is_stored && r->pass.inference.calibrate,
         .soft = r->pass.soft,
         .note = (is_training && !r->frozen) || is_own_calibration(r),
     };
