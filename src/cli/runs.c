@@ -337,7 +337,9 @@ static int list(const struct cli_args *a, struct str *out, struct err *e)
     if (rc == 0)
         rc = runindex_refresh(&x, is_run || host ? NULL : root, e);
     if (rc == 0 && x.is_cut)
-        log_warn("%s: too many files to look at; some logs of other programs are not listed", root);
+        log_warn("%s: too many files to look at, or too long a path; some runs or logs are not "
+                 "listed",
+                 root);
     if (rc == 0)
         rc = print_list(a, &x, root, out, e);
     runindex_release(&x);

@@ -520,6 +520,35 @@ T(a_list_survives_what_else_lies_below_the_root)
     runindex_release(&x);
 }
 
+T(what_a_path_is_too_long_for_is_not_an_empty_list)
+{
+    char root[1200], name[300];
+    struct runindex x = {0};
+    struct err e = {0};
+    memset(name, 'n', sizeof name);
+    snprintf(root, sizeof root, "%s", t_tmpdir());
+    for (size_t n; (n = strlen(root)) < 880;)
+        snprintf(root + n, sizeof root - n, "/%.*s", n < 700 ? 200 : 100, name);
+    size_t n = strlen(root);
+    snprintf(root + n, sizeof root - n, "/short");
+    t_ok(fs_mkdirs(root, &e), &e);
+    snprintf(root + n, sizeof root - n, "/short/config.yaml");
+    t_ok(fs_write_file(root, "", 0, &e), &e);
+    root[n] = '\0';
+    t_ok(runindex_refresh(&x, root, &e), &e);
+    t_eq(x.n, 1);
+    t_true(!x.is_cut);
+    snprintf(root + n, sizeof root - n, "/%.*s", 200, name);
+    t_eq(mkdir(root, 0755), 0);
+    root[n] = '\0';
+    t_ok(runindex_refresh(&x, root, &e), &e);
+    t_eq(x.n, 1);
+    t_true(x.is_cut);
+    root[n] = '/';
+    t_fails(runindex_refresh(&x, root, &e), &e, DS_ERANGE, "path too long, expected at most 1023");
+    runindex_release(&x);
+}
+
 T(a_seed_is_shown_in_full_and_a_link_beside_a_longer_name_is_followed)
 {
     char path[700], to[700], text[80];
