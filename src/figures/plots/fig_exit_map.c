@@ -89,6 +89,7 @@ static int draw(struct sheet *s, struct err *e)
     if (p->layers > LAYERS_MAX)
         return sheet_fail(s, 0, e, "too many layers, %d: expected at most %d", p->layers,
                           LAYERS_MAX);
+    data_hash(s, "run", p->run, (size_t)p->layers * (size_t)p->tokens);
     data_hash(s, "exited", exited->v,
               (size_t)exited->rows * (size_t)exited->cols * sizeof *exited->v);
     rc = strips_draw(s, p, 0, draw_key(s, p, exited), cell_colour, exited, e);
