@@ -54,6 +54,16 @@ def text_is_the_screen_in_every_view():
 
 
 @test
+def layers_of_a_loop_have_one_name_in_every_view():
+    run("train", "hops", "model.dim=32", "model.head_dim=16", "model.ffn=64", "train.batch=2", "train.seq=32", "train.steps=2", "train.samples=64",
+        "train.final_tokens=256", "train.eval_tokens=128", "train.time_rounds=0", "train.probe_tokens=16", "train.probes=1", "--run", "loop")
+    for view, text in (("flops", "by iteration"), ("flops", "iteration 5"), ("depth", "iteration 0"), ("timeline", "iteration 0 "),
+                       ("timeline", "no iteration collapsed")):
+        screen = run("show", view, "loop", "--size", "100x30")
+        assert text in screen and not re.search("layer [0-9]|by layer", screen), (view, screen)
+
+
+@test
 def text_says_without_colours_what_a_cell_is():
     lines = run("show", "depth", STREAM, "--size", "80x24").splitlines()
     legend = [x for x in lines if "executed" in x and "skipped" in x][0]
