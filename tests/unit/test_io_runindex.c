@@ -83,6 +83,8 @@ static void put_eval(struct runlog_writer *w, const char *task, const char *rout
     record_num(r, "loss", loss);
     record_num(r, "flops_ratio", 0.625);
     record_num(r, "time_ratio", 0.5);
+    static const char map[40000]; /* as one of 20 layers x 500 positions */
+    record_bytes(r, "gate_map", map, sizeof map);
     append(w);
 }
 
