@@ -264,8 +264,8 @@ static int print_trash(const struct cli_args *a, const char *root, struct str *o
         char age[16];
         double seconds = clock_wall() - t[i].time;
         if (!json) {
-            str_addf(out, "%s  %s ago  ", t[i].name,
-                     str_duration(age, seconds > 0 ? floor(seconds) : 0));
+            str_addf(out, seconds < 1 ? "%s  now  " : "%s  %s ago  ", t[i].name,
+                     str_duration(age, floor(seconds)));
             cli_add_safe(out, t[i].path, strlen(t[i].path), -1);
             str_add(out, "\n");
             continue;
