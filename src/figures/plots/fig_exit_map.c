@@ -102,5 +102,6 @@ const struct figure_ops figure_exit_map = {
     .name = "exit_map",
     .title = "Exit layer of each token of a text",
     .needs = "a record 'probe': run, text, cell 'exited'",
+    .options = FIGURE_PROBE | FIGURE_STEP,
     .draw = draw,
 };
