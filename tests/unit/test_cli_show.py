@@ -64,6 +64,22 @@ def layers_of_a_loop_have_one_name_in_every_view():
 
 
 @test
+def the_checkpoint_of_a_stop_has_the_loss_of_its_evaluation():
+    log = Log("runs/a/log.mp")
+    log.put("head", 0, format=1, run="a", method="dense", layers=2, steps=9)
+    log.put("metric", 4, loss=3.0, val_loss=2.75)
+    log.put("metric", 7, loss=2.5)
+    log.put("eval", 7, task="val", routing="causal", loss=2.25)
+    log.put("eval", 7, task="val", routing="topk", loss=1.0)
+    for step in (4, 7):
+        os.makedirs("runs/a/checkpoints/step-%08d" % step)
+        with open("runs/a/checkpoints/step-%08d/manifest.json" % step, "w") as f:
+            f.write('{"files":[]}')
+    screen = run("show", "home", "--size", "140x20")
+    assert re.search(r"step 7 +val 2\.2500", screen) and re.search(r"step 4 +val 2\.7500", screen), screen
+
+
+@test
 def text_says_without_colours_what_a_cell_is():
     lines = run("show", "depth", STREAM, "--size", "80x24").splitlines()
     legend = [x for x in lines if "executed" in x and "skipped" in x][0]
