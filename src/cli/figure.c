@@ -205,6 +205,8 @@ static int read_request(struct request *r, const struct cli_args *a, struct err 
     r->opt.probe = (int)probe;
     r->opt.step = (int64_t)step;
     r->name = a->n_rest > 0 ? a->rest[0] : NULL;
+    if (rc == 0 && r->name && strcmp(r->name, "list") == 0 && a->n_rest > 1)
+        rc = err_set(e, DS_EUSAGE, "figure list: unexpected %s", a->rest[1]);
     if (rc == 0 && r->name)
         rc = check_used(r, e);
     if (rc == 0 && r->name)
