@@ -76,6 +76,8 @@ int figure_pixels(const struct figure *f, int width_px, unsigned **rgb, int *wid
 const char *figure_name(int i);
 const char *figure_title(int i);
 const char *figure_needs(int i);
+/* The first option of `o` that the i-th figure has no use for: "--metric", "-x"; NULL: none. */
+const char *figure_unused(int i, const struct figure_options *o);
 /* Name and description of the i-th venue; NULL past the end. */
 const char *figure_venue(int i, char *words, size_t size);
 

@@ -96,7 +96,7 @@ struct runindex {
     struct host *const *host; /* whose runs are listed, too (io/host.h); borrowed */
     size_t hosts;
     struct map barren; /* files that are no logs, by path and last change */
-    int is_cut;        /* there was more to look at than one refresh may; the rest is left out */
+    int is_cut; /* more to look at than one refresh may, or too long a path; that is left out */
 };
 /* Lists `root` (NULL: only `also`) again, with logs of other programs up to three folders below it,
  * named by their path from there ("exp/run-1"): only runs whose log or directory changed are read.  Runs that vanish or are

@@ -277,6 +277,8 @@ const char *runview_method_config(const struct runview *v, const char *key);
 int runview_config_int(const struct runview *v, const char *key, int otherwise);
 /* 1 when the `layers` layers of its records are iterations: all of the model is one looped layer. */
 int runview_is_iterated(const struct runview *v, int layers);
+/* "iteration" then, else "layer". */
+const char *runview_layer_word(const struct runview *v, int layers);
 /* Wall seconds (Unix) of the first metric record; NaN when there is none. */
 double runview_start(const struct runview *v);
 /* Current value of a live setting: that of the newest event which names it, else the

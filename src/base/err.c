@@ -11,15 +11,22 @@
 
 #include "base/utf8.h"
 
+/* A line that is too long loses its middle: the reason is at its end, after the path. */
+enum { LINE_MAX_BYTES = 6000, DOTS = 3, TAIL_MIN = 128 };
+
 /* Formats into the caller's buffer, never into e->text, which may be one of the arguments. */
 static void format_line(char *out, size_t size, const char *fmt, va_list ap) DS_PRINTF(3, 0);
 static void format_line(char *out, size_t size, const char *fmt, va_list ap)
 {
-    int n = vsnprintf(out, size, fmt, ap);
+    char line[LINE_MAX_BYTES] = "";
+    int n = vsnprintf(line, sizeof line, fmt, ap);
+    size_t length = strlen(line), head = size - 1 - DOTS - TAIL_MIN;
     if (n < 0)
         snprintf(out, size, "(invalid message format)");
-    else if ((size_t)n >= size)
-        memcpy(out + size - 4, "...", 4);
+    else if (length < size)
+        memcpy(out, line, length + 1);
+    else
+        snprintf(out, size, "%.*s...%s", (int)head, line, line + length - TAIL_MIN);
     utf8_scrub(out);
 }
 
@@ -27,7 +34,7 @@ static void format_line(char *out, size_t size, const char *fmt, va_list ap)
  * end of the tail (the cause). */
 static void join(struct err *e, const char *head, const char *tail)
 {
-    enum { ROOM = ERR_TEXT_MAX - 1, DOTS = 3, COLON = 2, TAIL_MIN = 128 };
+    enum { ROOM = ERR_TEXT_MAX - 1, COLON = 2 };
     char line[ERR_TEXT_MAX] = "";
     size_t n_head = strlen(head), n_tail = strlen(tail), at = 0;
     int cut = n_head + COLON + n_tail > ROOM;
@@ -100,6 +107,13 @@ int err_errno(struct err *e, const char *fmt, ...)
     e->code = DS_EIO;
     errno = number;
     return DS_EIO;
+}
+
+void err_rename(struct err *e, const char *from, const char *to)
+{
+    const char *at = e && from[0] ? strstr(e->text, from) : NULL;
+    if (at)
+        (void)err_set(e, e->code, "%.*s%s%s", (int)(at - e->text), e->text, to, at + strlen(from));
 }
 
 const char *err_name(int code)

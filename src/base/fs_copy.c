@@ -81,8 +81,9 @@ int fs_copy_tree(const char *from, const char *to, struct err *e)
         return rc;
     rc = copy_entries(from, temp, 0, e);
     if (rc == 0 && fs_rename(temp, to) != 0)
-        rc = err_errno(e, "rename %s to %s", temp, to);
+        rc = err_errno(e, "rename to %s", to);
     if (rc < 0) {
+        err_rename(e, temp, to);
         (void)!fs_remove_tree(temp, NULL);
         return rc;
     }

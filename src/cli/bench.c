@@ -214,6 +214,18 @@ static int apply(const struct cli_args *a, struct speed_options *o, struct confi
     return rc;
 }
 
+/* A model on disk is loaded and run as it is. */
+static int check_model(const struct cli_args *a, struct err *e)
+{
+    static const char *const shape[] = {"shape", "layers", "dim", "heads", "vocab"},
+                             *const training[] = {"batch", "seq"};
+    int rc = cli_refuse_settings(a, &speed_group, shape, DS_LEN(shape),
+                                 "cannot be set with MODEL, which has its own shape", e);
+    return rc < 0 ? rc
+                  : cli_refuse_settings(a, &speed_group, training, DS_LEN(training),
+                                        "cannot be set with MODEL, which is not trained", e);
+}
+
 /* One of several ranks speaks for all. */
 static int finish(int rc, struct err *e, struct str *out)
 {
@@ -245,6 +257,8 @@ int bench_command(int argc, char **argv)
         rc = err_set(&e, DS_EUSAGE, "bench: expected at most one MODEL, found also %s", a.rest[1]);
     else if (rc == 0 && a.n_rest == 1)
         rc = model_locate(a.rest[0], from, sizeof from, &e);
+    if (rc == 0 && from[0])
+        rc = check_model(&a, &e);
     if (rc == 0)
         rc = apply(&a, &o, &c, &e);
     cli_release(&a);

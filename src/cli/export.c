@@ -361,6 +361,8 @@ static int export(const struct cli_args *a, struct str *out, struct err *e)
     if (rc == 0 && f->is_binary && !file && isatty(STDOUT_FILENO))
         rc = err_set(e, DS_EUSAGE,
                      "--to %s: standard output is a terminal, expected -o FILE or a pipe", f->name);
+    if (rc == 0 && file)
+        rc = cli_output_check(file, e);
     if (rc == 0)
         rc = cli_run_path(path, sizeof path, run, e);
     if (rc == 0)

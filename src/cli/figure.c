@@ -26,14 +26,17 @@ struct cli_option figure_options[] = {
     {.name = "format", .has_value = 1, .help = "png,svg,pdf  output formats"},
     {.name = "venue", .has_value = 1, .help = "NAME  sizes and fonts of a venue (see figure list)"},
     {.name = "theme", .has_value = 1, .help = "NAME  theme in themes/, or a file"},
-    {.name = "metric", .has_value = 1, .help = "a,b  metrics of figure training"},
+    {.name = "metric",
+     .has_value = 1,
+     .help = "a,b  metrics of figure training; also of loss_flops, loss_time, tradeoff, pareto, "
+             "task_bars and exit_rules"},
     {.name = "x",
      .has_value = 1,
      .help = "NAME  x axis of curves: step, tokens, seconds, progress, flops or a metric"},
     {.name = "log", .has_value = 1, .help = "x|y|x,y  logarithmic axes of curves"},
     {.name = "range", .has_value = 1, .help = "A..B  range of the x axis of curves"},
     {.name = "smooth", .has_value = 1, .help = "X  smoothing of curves, 0 to 1"},
-    {.name = "probe", .has_value = 1, .help = "N  index of the probe text"},
+    {.name = "probe", .has_value = 1, .help = "N  index of the probe text of a map"},
     {.name = "step",
      .has_value = 1,
      .help = "N  the newest probes or expert loads up to this step"},
@@ -141,6 +144,19 @@ static int check_again(const struct cli_args *a, struct err *e)
                          a->rest[0]);
 }
 
+/* `all` draws some figures that read an option and others that do not. */
+static int check_used(const struct request *r, struct err *e)
+{
+    for (int i = 0; figure_name(i); i++) {
+        const char *option =
+            strcmp(figure_name(i), r->name) == 0 ? figure_unused(i, &r->opt) : NULL;
+        if (option)
+            return err_set(e, DS_EUSAGE, "figure %s: %s: unexpected, this figure has no use for it",
+                           r->name, option);
+    }
+    return 0;
+}
+
 static int read_request(struct request *r, const struct cli_args *a, struct err *e)
 {
     double probe = r->opt.probe, step = (double)r->opt.step;
@@ -189,6 +205,10 @@ static int read_request(struct request *r, const struct cli_args *a, struct err 
     r->opt.probe = (int)probe;
     r->opt.step = (int64_t)step;
     r->name = a->n_rest > 0 ? a->rest[0] : NULL;
+    if (rc == 0 && r->name && strcmp(r->name, "list") == 0 && a->n_rest > 1)
+        rc = err_set(e, DS_EUSAGE, "figure list: unexpected %s", a->rest[1]);
+    if (rc == 0 && r->name)
+        rc = check_used(r, e);
     if (rc == 0 && r->name)
         rc = find_file(r, a, e);
     for (int i = 1; rc == 0 && i < a->n_rest; i++)

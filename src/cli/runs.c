@@ -264,8 +264,8 @@ static int print_trash(const struct cli_args *a, const char *root, struct str *o
         char age[16];
         double seconds = clock_wall() - t[i].time;
         if (!json) {
-            str_addf(out, "%s  %s ago  ", t[i].name,
-                     str_duration(age, seconds > 0 ? floor(seconds) : 0));
+            str_addf(out, seconds < 1 ? "%s  now  " : "%s  %s ago  ", t[i].name,
+                     str_duration(age, floor(seconds)));
             cli_add_safe(out, t[i].path, strlen(t[i].path), -1);
             str_add(out, "\n");
             continue;
@@ -337,7 +337,9 @@ static int list(const struct cli_args *a, struct str *out, struct err *e)
     if (rc == 0)
         rc = runindex_refresh(&x, is_run || host ? NULL : root, e);
     if (rc == 0 && x.is_cut)
-        log_warn("%s: too many files to look at; some logs of other programs are not listed", root);
+        log_warn("%s: too many files to look at, or too long a path; some runs or logs are not "
+                 "listed",
+                 root);
     if (rc == 0)
         rc = print_list(a, &x, root, out, e);
     runindex_release(&x);

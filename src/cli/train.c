@@ -414,6 +414,17 @@ static int make_config(const struct cli_args *a, struct train_config *c, const c
     return rc == 0 ? team_check_pieces(&c->train, 0, e) : rc;
 }
 
+/* Options of --resume alone. */
+static int check_new(const struct cli_args *a, struct err *e)
+{
+    if (cli_value(a, "from"))
+        return err_set(e, DS_EUSAGE, "--from %s: missing run; use --resume NAME",
+                       cli_value(a, "from"));
+    if (cli_flag(a, "allow-change"))
+        return err_set(e, DS_EUSAGE, "--allow-change: missing run; use --resume NAME");
+    return 0;
+}
+
 static int prepare(const struct cli_args *a, struct train_config *c, char *dir, size_t size,
                    struct origin *o, int argc, char **argv, struct err *e)
 {
@@ -425,11 +436,10 @@ static int prepare(const struct cli_args *a, struct train_config *c, char *dir, 
                      "--resume uses the run's own configuration; unexpected preset %s", preset[0]);
     else if (rc == 0 && cli_value(a, "resume"))
         rc = prepare_resume(a, c, dir, size, o, argc, argv, e);
-    else if (rc == 0 && cli_value(a, "from"))
-        rc = err_set(e, DS_EUSAGE, "--from %s: missing run; use --resume NAME",
-                     cli_value(a, "from"));
     else if (rc == 0) {
-        rc = make_config(a, c, preset, presets, e);
+        rc = check_new(a, e);
+        if (rc == 0)
+            rc = make_config(a, c, preset, presets, e);
         if (rc == 0)
             rc = choose_dir(a, c, dir, size, e);
         if (rc == 0)
@@ -659,7 +669,9 @@ static int dry_run(const struct cli_args *a, struct str *out, struct err *e)
     size_t n = 0;
     if (cli_value(a, "resume"))
         return err_set(e, DS_EUSAGE, "--dry-run: expected a new run, not --resume");
-    int rc = cli_presets(a, &preset, &n, e);
+    int rc = check_new(a, e);
+    if (rc == 0)
+        rc = cli_presets(a, &preset, &n, e);
     if (rc < 0)
         return rc;
     rc = check_start(a, preset, n, e);

@@ -151,6 +151,7 @@ enum origin { FROM_TEMPLATE, FROM_MESSAGE, FROM_ANSWER };
 /* Bytes and where each is from. */
 struct rendered {
     struct str text, from;
+    int is_refused; /* by raise_exception of the template */
 };
 
 static void rendered_release(struct rendered *x)
@@ -207,6 +208,7 @@ static int render(const struct chat *c, const struct chat_messages *m, size_t n,
     if (c->thinking != CHAT_THINKING_AUTO)
         jinja_put(j, vars, "enable_thinking", jinja_bool(c->thinking == CHAT_THINKING_ON));
     rc = jinja_render(j, vars, c->now ? c->now : (int64_t)clock_wall(), &out->text, &out->from, e);
+    out->is_refused = jinja_is_refused(j);
     jinja_close(j);
     return rc < 0 ? err_add(e, rc, "chat template") : 0;
 }
@@ -249,10 +251,11 @@ static int unknown(const char *text, struct err *e)
                    choices);
 }
 
-/* A template must write a question, or one after a system prompt. */
+/* A template must write a question, or one after a system prompt, unless it refuses these by
+ * raise_exception: the user's own messages may suit it, and else its reason is their error. */
 static int try_out(const struct chat *c, struct err *e)
 {
-    int rc = 0;
+    int rc = 0, is_refused = 0;
     for (int has_system = 0; has_system < 2; has_system++) {
         struct chat_messages m = {0};
         struct rendered x = {{0}};
@@ -263,12 +266,13 @@ static int try_out(const struct chat *c, struct err *e)
             rc = render(c, &m, m.n, m.n - 1, 0, &x, e);
         if (rc == 0 && !memchr(str_text(&x.from), FROM_ANSWER, x.from.len))
             rc = err_set(e, DS_EUSAGE, "chat template: it does not write the messages");
+        is_refused |= x.is_refused;
         chat_messages_release(&m);
         rendered_release(&x);
         if (rc == 0)
             break;
     }
-    return rc;
+    return is_refused && rc == DS_EUSAGE ? 0 : rc;
 }
 
 int chat_init(struct chat *c, enum chat_template kind, const char *text, size_t n, const char *bos,

@@ -76,6 +76,24 @@ const char *figure_needs(int i)
     return i >= 0 && (size_t)i < DS_LEN(table) ? table[i]->needs : NULL;
 }
 
+const char *figure_unused(int i, const struct figure_options *o)
+{
+    const struct {
+        int is_set;
+        unsigned option;
+        const char *word;
+    } given[] = {
+        {o->metric != NULL, FIGURE_METRIC, "--metric"}, {o->x != NULL, FIGURE_X, "-x"},
+        {o->log != NULL, FIGURE_AXES, "--log"},         {o->range != NULL, FIGURE_AXES, "--range"},
+        {o->smooth >= 0, FIGURE_AXES, "--smooth"},      {o->probe >= 0, FIGURE_PROBE, "--probe"},
+        {o->step >= 0, FIGURE_STEP, "--step"},
+    };
+    for (size_t k = 0; figure_name(i) && k < DS_LEN(given); k++)
+        if (given[k].is_set && !(table[i]->options & given[k].option))
+            return given[k].word;
+    return NULL;
+}
+
 int figure_takes(int i, const struct figure_run *r)
 {
     const struct figure_ops *ops = i >= 0 && (size_t)i < DS_LEN(table) ? table[i] : NULL;

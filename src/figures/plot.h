@@ -40,8 +40,19 @@ struct sheet {
 };
 
 /* One row of the registry. */
+/* Options that some figures read and others have no use for. */
+enum {
+    FIGURE_METRIC = 1 << 0,
+    FIGURE_X = 1 << 1,
+    FIGURE_AXES = 1 << 2, /* of curves: log, range, smooth */
+    FIGURE_PROBE = 1 << 3,
+    FIGURE_STEP = 1 << 4,
+    FIGURE_CURVES = FIGURE_X | FIGURE_AXES
+};
+
 struct figure_ops {
     const char *name, *title, *needs;
+    unsigned options; /* that it reads */
     int (*draw)(struct sheet *s, struct err *e);
     /* NULL: it reads runs.  Otherwise it reads JSON files, and this is 1 for those it can read. */
     int (*takes)(const struct json *j);

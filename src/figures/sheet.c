@@ -126,7 +126,7 @@ void sheet_run_name(const struct sheet *s, int run, char *out, size_t size)
 
 const char *sheet_layer_word(const struct sheet *s, int run, int layers)
 {
-    return runview_is_iterated(s->run[run].view, layers) ? "iteration" : "layer";
+    return runview_layer_word(s->run[run].view, layers);
 }
 
 const char *sheet_layer_label(const struct sheet *s, int run, int layers)

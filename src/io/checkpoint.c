@@ -49,8 +49,8 @@ static int enough_room(const char *root, uint64_t needed, struct err *e)
     if (needed == 0 || left == 0 || left >= needed)
         return 0;
     return err_set(e, DS_EIO,
-                   "checkpoint needs %" PRIu64 " bytes, but %s has only %" PRIu64 " free", needed,
-                   root, left);
+                   "%s: a checkpoint needs %" PRIu64 " bytes, but only %" PRIu64 " are free", root,
+                   needed, left);
 }
 
 int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step,
@@ -64,7 +64,7 @@ int checkpoint_begin(struct checkpoint_tx *tx, const char *root, int64_t step,
     if (rc == 0)
         rc = enough_room(root, bytes_needed, e);
     if (rc < 0)
-        return err_add(e, rc, "checkpoint");
+        return rc;
     checkpoint_sweep(root);
     for (int i = 0; i < 100; i++) {
         snprintf(name, sizeof name, "step-%08" PRId64, step);

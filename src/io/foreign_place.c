@@ -132,11 +132,10 @@ static int64_t epoch_before(const char *line, const char *p)
 /* Does the text before p speak of an evaluation? */
 static int is_aside(const char *line, const char *p)
 {
-    static const char *const words[] = {"val", "eval", "test", "predict", "sanity"};
     for (const char *q = line; q < p; q++)
-        for (size_t i = 0; i < DS_LEN(words) && (q == line || !is_letter(q[-1])); i++)
-            if (begins(q, words[i]))
-                return 1;
+        if ((q == line || !is_letter(q[-1])) && (text_evaluated(q, (size_t)(p - q)) > 0 ||
+                                                 begins(q, "predict") || begins(q, "sanity")))
+            return 1;
     return 0;
 }
 

@@ -7,7 +7,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 
-enum { HEAD_MAX = 1 << 20 }; /* the first record carries the configuration */
+enum { LONG_MAX = 1 << 20 }; /* the first record carries the configuration, an evaluation its maps */
 
 const unsigned char *frames_peek(struct frames *f, uint64_t off, size_t n, size_t *got)
 {
@@ -72,11 +72,15 @@ int64_t frames_at(struct frames *f, uint64_t off, struct value *body)
     if ((uint64_t)whole > f->size - off)
         return 0;
     want = (size_t)whole;
-    if (want > (off == 0 ? (size_t)HEAD_MAX : (size_t)FRAMES_WHOLE)) {
+    if (want > (off == 0 ? (size_t)LONG_MAX : (size_t)FRAMES_WHOLE)) {
         size_t n =
             got < RECORD_OVERHEAD + sizeof f->brief ? got : RECORD_OVERHEAD + sizeof f->brief;
-        *body = brief_of(f, p + RECORD_OVERHEAD, n > RECORD_OVERHEAD ? n - RECORD_OVERHEAD : 0);
-        return whole;
+        struct value brief =
+            brief_of(f, p + RECORD_OVERHEAD, n > RECORD_OVERHEAD ? n - RECORD_OVERHEAD : 0);
+        if (want > LONG_MAX || !value_is(value_get(brief, "kind"), "eval")) {
+            *body = brief;
+            return whole;
+        }
     }
     p = frames_peek(f, off, want, &got);
     if (got < want)

@@ -1,5 +1,6 @@
-/* Frames of a log by offset, private to io.  Whole records up to FRAMES_WHOLE bytes are checked;
- * larger ones are stepped over by their heads and judged by their first keys. */
+/* Frames of a log by offset, private to io.  Whole records up to FRAMES_WHOLE bytes are checked,
+ * and evaluations with their maps; other large ones are stepped over by their heads and judged by
+ * their first keys. */
 #ifndef DS_SRC_IO_FRAMES_H
 #define DS_SRC_IO_FRAMES_H
 

@@ -425,18 +425,26 @@ static int list_folder(struct listing *l, const char *root, const char *below, i
 {
     char dir[1024], **names = NULL;
     size_t count = 0, own = 0;
-    if (below[0] ? fs_join(dir, sizeof dir, root, below, NULL) < 0
-                 : str_copy(dir, sizeof dir, root))
+    if (!below[0] && str_copy(dir, sizeof dir, root))
+        return err_set(e, DS_ERANGE, "%s: path too long, expected at most %zu bytes", root,
+                       sizeof dir - 1);
+    if (below[0] && fs_join(dir, sizeof dir, root, below, NULL) < 0) {
+        l->x->is_cut = 1;
         return 0;
+    }
     int rc = fs_is_dir(dir) ? fs_list(dir, &names, &count, below[0] ? NULL : e) : 0;
     if (rc < 0)
         return below[0] ? 0 : rc;
     for (size_t i = 0; rc == 0 && i < count; i++) {
         char path[1024], name[256];
-        if (names[i][0] == '.' || fs_join(path, sizeof path, dir, names[i], NULL) < 0 ||
-            (below[0] ? fs_join(name, sizeof name, below, names[i], NULL)
-                      : str_copy(name, sizeof name, names[i])) != 0)
+        if (names[i][0] == '.')
             continue; /* not a run's name, but that of one which is not finished, or the trash */
+        if (fs_join(path, sizeof path, dir, names[i], NULL) < 0 ||
+            (below[0] ? fs_join(name, sizeof name, below, names[i], NULL)
+                      : str_copy(name, sizeof name, names[i])) != 0) {
+            l->x->is_cut = 1;
+            continue;
+        }
         if ((below[0] || looks_like_log(name)) && ++own > FOLDER_MAX) {
             l->x->is_cut = 1;
             continue;

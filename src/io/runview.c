@@ -424,6 +424,11 @@ int runview_is_iterated(const struct runview *v, int layers)
     return loop > 1 && loop == layers;
 }
 
+const char *runview_layer_word(const struct runview *v, int layers)
+{
+    return runview_is_iterated(v, layers) ? "iteration" : "layer";
+}
+
 const struct probe *runview_probe(const struct runview *v, int index)
 {
     return runview_probe_at(v, index, INT64_MAX);

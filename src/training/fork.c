@@ -202,6 +202,7 @@ int fork_make(const char *dir, const char *run_dir, const struct fork_point *p,
                                    e)) == 0 &&
         (rc = publish(temp, dir, e)) == 0)
         return 0;
+    err_rename(e, temp, dir);
     if (is_made && fs_remove_tree(temp, &ignored) < 0)
         err_add(e, rc, "%s", ignored.text);
     fs_rmdir(dir); /* the reservation; nothing of another's, which it would not remove */

@@ -538,14 +538,15 @@ def bench_counts_flops_and_bytes_of_the_shape():
 
 @test
 def bench_of_a_model_measures_loading_and_inference():
+    quick = [x for x in QUICK if not x.startswith(("batch=", "seq="))]  # it is not trained
     run("convert", "random:quick", "model.dim=64", "model.heads=2", "model.kv_heads=2", "model.layers=3", "model.method=dense",
         "model.max_seq=128",
         "-o", "bench.gguf", "weights=q8_0")
-    x = run_json("bench", "bench.gguf", *QUICK, "model.method=random")
+    x = run_json("bench", "bench.gguf", *quick, "model.method=random")
     row = {r["name"]: r for r in x["results"] if r["group"] != "peaks"}
     read, fill, load, first, peak = (row[n] for n in row if n.startswith("load: "))
     assert fill["time_ratio"] > 0 and first["median"] > load["min"], (fill, load, first)
-    cold = run_json("bench", "bench.gguf", *QUICK, "only=load")["results"]
+    cold = run_json("bench", "bench.gguf", *quick, "only=load")["results"]
     cold = [r for r in cold if "from disk" in r["name"]]
     assert ["time_ratio" in r for r in cold] == [False, True], cold
     size = os.path.getsize("bench.gguf")
@@ -556,10 +557,10 @@ def bench_of_a_model_measures_loading_and_inference():
     assert x["model"].startswith("3 x 64") and "batch" not in x["model"], x["model"]
     refused("context of 128 tokens", "bench", "bench.gguf", code=1)
     refused("one MODEL", "bench", "bench.gguf", "bench.gguf")
-    some = [r["name"] for r in run_json("bench", "bench.gguf", *QUICK, "only=prefill")["results"]]
+    some = [r["name"] for r in run_json("bench", "bench.gguf", *quick, "only=prefill")["results"]]
     assert "prefill mod 0.50" in some and not any("dlr" in n for n in some), some
     assert "bench: dlr: skipped: model: dlr.keep=4 leaves no routed layer" in run.err, run.err
-    refused("dlr.keep=4 leaves no routed layer", "bench", "bench.gguf", *QUICK, "only=prefill dlr", code=1)
+    refused("dlr.keep=4 leaves no routed layer", "bench", "bench.gguf", *quick, "only=prefill dlr", code=1)
     refused("model not found", "bench", "nosuch", code=1)
 
 
@@ -641,6 +642,10 @@ REFUSALS = (  # words, what the line says, exit status
     (["compare", "tiny", "--group", "method"], "compare: --group", 2),
     (["figure"], "figure: missing argument: expected NAME, all or list", 2),
     (["figure", "training"], "figure training: name at least one run", 2),
+    (["figure", "list", "tiny"], "figure list: unexpected tiny", 2),
+    (["train", "quick", "--allow-change", "--dry-run"], "--allow-change: missing run; use --resume NAME", 2),
+    (["sweep", "quick", "train.lr=1e-3,3e-3,1e-3", "--dry-run"], "train.lr=1e-3,3e-3,1e-3: duplicate 1e-3", 2),
+    (["sweep", "tiny,quick,tiny", "--dry-run"], "tiny,quick,tiny: duplicate tiny", 2),
     (["figure", "training", "tiny", "--dpi", "x"], '--dpi: "x": number out of range or malformed', 2),
     (["figure", "training", "tiny", "--smooth", "-1"], '--smooth: "-1": number out of range or malformed', 2),
     (["figure", "training", "tiny", "--format", "png,gif"], 'figure: unknown format "gif", expected png, svg or pdf', 2),

@@ -183,7 +183,8 @@ def refusals_are_one_line():
     refused("no run or file of this name", "export", "nowhere", "--to", "csv", code=1)
     refused("no metrics to export", "export", "none.mp", "--to", "csv", code=1)
     os.mkdir("folder")
-    refused("folder", "export", FIXTURE, "--to", "csv", "-o", "folder", code=1)
+    for folder in ("folder", "folder/"):
+        refused(folder + " is a directory, expected a file name", "export", FIXTURE, "--to", "csv", "-o", folder, code=1)
 
 
 @test

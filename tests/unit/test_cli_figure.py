@@ -64,6 +64,16 @@ def a_recipe_quotes_what_a_shell_would_split_and_again_takes_nothing_else():
 
 
 @test
+def an_option_without_a_use_for_the_figure_is_refused():
+    run("all", "log.csv", "-o", "some", "--metric", "loss", "--smooth", "0.5", "--probe", "1", "--step", "9")
+    for name, *words in (("flops_hist", "--smooth", "0.5"), ("training", "--probe", "1"), ("training", "--step", "9"), ("layer_map", "--log", "x"),
+                         ("pareto", "-x", "time_ratio"), ("routing_map", "--range", "1..2"), ("signal_depth", "--metric", "loss")):
+        assert "figure %s: %s: unexpected" % (name, words[0]) in run(name, "log.csv", *words, "-o", "never", code=2)[1]
+    run("training", "log.csv", "-o", "one", "--metric", "loss", "--smooth", "0.5", "--log", "y", "--range", "..9", "-x", "step")
+    assert not os.path.exists("never")
+
+
+@test
 def a_dry_run_writes_no_file():
     both = json.loads(run("all", "log.csv", "-o", "dry", "--dry-run", "--json")[0])
     assert [f["name"] for f in both["figures"]] == ["training"] and not os.path.exists("dry")

@@ -54,6 +54,32 @@ def text_is_the_screen_in_every_view():
 
 
 @test
+def layers_of_a_loop_have_one_name_in_every_view():
+    run("train", "hops", "model.dim=32", "model.head_dim=16", "model.ffn=64", "train.batch=2", "train.seq=32", "train.steps=2", "train.samples=64",
+        "train.final_tokens=256", "train.eval_tokens=128", "train.time_rounds=0", "train.probe_tokens=16", "train.probes=1", "--run", "loop")
+    for view, text in (("flops", "by iteration"), ("flops", "iteration 5"), ("depth", "iteration 0"), ("timeline", "iteration 0 "),
+                       ("timeline", "no iteration collapsed")):
+        screen = run("show", view, "loop", "--size", "100x30")
+        assert text in screen and not re.search("layer [0-9]|by layer", screen), (view, screen)
+
+
+@test
+def the_checkpoint_of_a_stop_has_the_loss_of_its_evaluation():
+    log = Log("runs/a/log.mp")
+    log.put("head", 0, format=1, run="a", method="dense", layers=2, steps=9)
+    log.put("metric", 4, loss=3.0, val_loss=2.75)
+    log.put("metric", 7, loss=2.5)
+    log.put("eval", 7, task="val", routing="causal", loss=2.25)
+    log.put("eval", 7, task="val", routing="topk", loss=1.0)
+    for step in (4, 7):
+        os.makedirs("runs/a/checkpoints/step-%08d" % step)
+        with open("runs/a/checkpoints/step-%08d/manifest.json" % step, "w") as f:
+            f.write('{"files":[]}')
+    screen = run("show", "home", "--size", "140x20")
+    assert re.search(r"step 7 +val 2\.2500", screen) and re.search(r"step 4 +val 2\.7500", screen), screen
+
+
+@test
 def text_says_without_colours_what_a_cell_is():
     lines = run("show", "depth", STREAM, "--size", "80x24").splitlines()
     legend = [x for x in lines if "executed" in x and "skipped" in x][0]

@@ -2,6 +2,7 @@
 DEPTHSCOPE names the program."""
 import json
 import os
+import resource
 import shutil
 import signal
 import struct
@@ -411,6 +412,17 @@ def an_interrupt_leaves_nothing():
         _, err = p.communicate(timeout=60 * SLOW)
         assert p.returncode == 130 and b"interrupted" in err and err.count(b"\n") == 1, (p.returncode, err)
         assert os.listdir(".") == [], os.listdir(".")
+
+
+@test
+def a_failed_write_names_the_directory_that_was_asked_for():
+    def small():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
+
+    p = subprocess.run([PROGRAM, "convert", "random:tiny", "-o", "d"], stderr=subprocess.PIPE, text=True, preexec_fn=small)
+    assert p.returncode == 1 and "d/model.safetensors" in p.stderr and ".tmp" not in p.stderr, p.stderr
+    assert os.listdir(".") == [], os.listdir(".")
 
 
 @test

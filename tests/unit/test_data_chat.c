@@ -177,6 +177,30 @@ T(roles_that_a_family_does_not_know_are_refused)
     str_release(&out);
 }
 
+T(what_a_template_refuses_by_itself_is_told_in_its_words)
+{
+    static const char *const one[] = {"u:hello", NULL};
+    static const char *const two[] = {"s:be kind", "u:hello", NULL};
+    static const char template[] =
+        "{% if messages[0].role != 'system' or messages[0].content == 'x' %}"
+        "{{ raise_exception(message='begin with a system prompt') }}{% endif %}"
+        "{% for m in messages %}{{ m.content }}{% endfor %}";
+    struct chat c;
+    struct err e = {0};
+    struct str out = {0};
+    struct chat_messages m[] = {messages(one), messages(two)};
+    t_ok(chat_init(&c, CHAT_AUTO, template, sizeof template - 1, NULL, NULL, &e), &e);
+    t_fails(chat_render(&c, &m[0], 0, &out, &e), &e, DS_EUSAGE,
+            "chat template: line 1: the template refuses the conversation: begin with a system");
+    str_reset(&out);
+    t_ok(chat_render(&c, &m[1], 0, &out, &e), &e);
+    t_str(str_text(&out), "be kindhello");
+    chat_release(&c);
+    for (size_t i = 0; i < DS_LEN(m); i++)
+        chat_messages_release(&m[i]);
+    str_release(&out);
+}
+
 T(messages_in_json_are_checked_one_by_one)
 {
     static const struct {

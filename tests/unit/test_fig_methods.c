@@ -390,6 +390,21 @@ T(a_copy_of_a_run_is_no_further_seed)
     clear();
 }
 
+T(the_data_hash_covers_what_is_executed_after_an_exit)
+{
+    char before[65];
+    add(meth_routed(t_tmpdir(), 0.5, 0), "r");
+    struct figure f = draw("exit_map");
+    snprintf(before, sizeof before, "%s", f.data_hash);
+    figure_release(&f);
+    const struct probe *p = runview_probe(runs[0].view, 1);
+    p->run[(p->layers - 1) * p->tokens] ^= 1;
+    f = draw("exit_map");
+    t_true(strcmp(before, f.data_hash) != 0);
+    figure_release(&f);
+    clear();
+}
+
 T(the_data_hash_depends_on_the_data)
 {
     const char *dir = t_tmpdir();

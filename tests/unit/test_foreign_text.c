@@ -1086,6 +1086,14 @@ T(progress_bars_with_metrics_are_read)
                                    "1|6|Loss: 2.0:   1%|  | 6/500 [00:10<10:00, 1.0it/s]\r");
     point(v, "Loss", 1, 6, 2);
     runview_free(v);
+    v = open_text("sets.log", "Fitting value: 50%|#  | 50/100 [00:01<00:01, 50it/s, loss=2.5]\r"
+                              "[dev]: 40%|#  | 4/10 [00:01<00:01, 50it/s, loss=9]\r"
+                              "Evaluate: 40%|#  | 4/10 [00:01<00:01, 50it/s, loss=9]\r"
+                              "Fitting value: 60%|#  | 60/100 [00:01<00:01, 50it/s, loss=2]\r");
+    point(v, "loss", 0, 50, 2.5);
+    point(v, "loss", 1, 60, 2);
+    t_eq(v->n_series, 1);
+    runview_free(v);
     t_str(format_of("files.log", "a: 10%|# | 1/10 [00:01<00:09, 9it/s, file=3]\n"
                                  "a: 20%|# | 2/10 [00:01<00:09, 9it/s, file=4]\n"),
           "");

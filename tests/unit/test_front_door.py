@@ -58,6 +58,12 @@ def seeds_and_shapes_of_batches_are_seen_in_every_spelling():
     assert "q8_0" in run("inspect", "big.gguf").lower()
     for word in ("model.dim=64", "++model.layers=6", "lora_r=4"):
         refused("cannot be set with MODEL", "bench", "tiny", word)
+    for word in ("shape=big", "layers=3", "++dim=64", "--vocab=99", "batch=2", "seq=64"):
+        refused("%s=: cannot be set with MODEL" % word.lstrip("+-").split("=")[0], "bench", "tiny", word)
+    for word in ("template=chatml", "++thinking=on"):
+        refused("requires --chat", "generate", "tiny", "--prompt", "x", word)
+    for words in (("eval", "tiny"), ("generate", "tiny", "--prompt", "x")):
+        refused("speedup_by=: requires target_speedup=", *words, "speedup_by=time")
     for word in ("seed=3", "++seed=3"):
         refused("expected random:PRESET", "convert", "tiny", "-o", "converted", word)
 

@@ -83,6 +83,8 @@ static void put_eval(struct runlog_writer *w, const char *task, const char *rout
     record_num(r, "loss", loss);
     record_num(r, "flops_ratio", 0.625);
     record_num(r, "time_ratio", 0.5);
+    static const char map[40000]; /* as one of 20 layers x 500 positions */
+    record_bytes(r, "gate_map", map, sizeof map);
     append(w);
 }
 
@@ -517,6 +519,35 @@ T(a_list_survives_what_else_lies_below_the_root)
     t_eq(runindex_find(&x, "notes")->state, RUN_EMPTY);
     t_ok(runindex_refresh(&x, "/nonexistent/runs", &e), &e);
     t_eq(x.n, 0);
+    runindex_release(&x);
+}
+
+T(what_a_path_is_too_long_for_is_not_an_empty_list)
+{
+    char root[1200], name[300];
+    struct runindex x = {0};
+    struct err e = {0};
+    memset(name, 'n', sizeof name);
+    snprintf(root, sizeof root, "%s", t_tmpdir());
+    for (size_t n; (n = strlen(root)) < 880;)
+        snprintf(root + n, sizeof root - n, "/%.*s", n < 700 ? 200 : 100, name);
+    size_t n = strlen(root);
+    snprintf(root + n, sizeof root - n, "/short");
+    t_ok(fs_mkdirs(root, &e), &e);
+    snprintf(root + n, sizeof root - n, "/short/config.yaml");
+    t_ok(fs_write_file(root, "", 0, &e), &e);
+    root[n] = '\0';
+    t_ok(runindex_refresh(&x, root, &e), &e);
+    t_eq(x.n, 1);
+    t_true(!x.is_cut);
+    snprintf(root + n, sizeof root - n, "/%.*s", 200, name);
+    t_eq(mkdir(root, 0755), 0);
+    root[n] = '\0';
+    t_ok(runindex_refresh(&x, root, &e), &e);
+    t_eq(x.n, 1);
+    t_true(x.is_cut);
+    root[n] = '/';
+    t_fails(runindex_refresh(&x, root, &e), &e, DS_ERANGE, "path too long, expected at most 1023");
     runindex_release(&x);
 }
 

@@ -58,10 +58,15 @@ static int read_axis(struct axis *a, const char *text, int is_preset, struct err
     for (const char *p = text + a->key; *(p = value_end(p)); p++)
         a->n++;
     for (size_t i = 0; a->n > 1 && i < a->n; i++) {
-        size_t len;
-        axis_value(a, i, &len);
+        size_t len, other;
+        const char *value = axis_value(a, i, &len);
         if (len == 0)
             return err_set(e, DS_EUSAGE, "%s: empty value in the list", text);
+        for (size_t k = 0; k < i; k++) { /* its runs would be two rows of the table */
+            const char *before = axis_value(a, k, &other);
+            if (other == len && memcmp(before, value, len) == 0)
+                return err_set(e, DS_EUSAGE, "%s: duplicate %.*s", text, (int)len, value);
+        }
     }
     return 0;
 }

@@ -242,6 +242,7 @@ static int write_directory(struct convert_job *j, struct err *e)
     if (rc == 0 && fs_rename(part, j->out) < 0)
         rc = err_errno(e, "rename %s", j->out);
     if (rc < 0) {
+        err_rename(e, part, j->out);
         (void)!fs_remove_tree(part, NULL);
         return rc;
     }

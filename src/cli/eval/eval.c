@@ -302,7 +302,7 @@ static int check_settings(const struct cli_args *a, const struct ppl_options *o,
                              *const of_tasks[] = {"shots", "limit", "max_gen", "results"},
                              *const of_ppl[] = {"windows", "stride", "split", "tokens",
                                                 "exit.layer"},
-                             *const of_table[] = {"capacities"},
+                             *const of_table[] = {"capacities"}, *const of_search[] = {"speedup_by"},
                              *const of_calibrate[] = {"risk", "delta"};
     int is_table = cli_flag(a, "benchmark"), is_task = strcmp(o->task, "ppl") != 0;
     int rc =
@@ -314,6 +314,9 @@ static int check_settings(const struct cli_args *a, const struct ppl_options *o,
                                  "unsupported by eval; depthscope calibrate stores a capacity for "
                                  "a risk",
                                  e);
+    if (rc == 0 && !is_table && o->target_speedup <= 0)
+        rc = cli_refuse_settings(a, &ppl_group, of_search, DS_LEN(of_search),
+                                 "requires target_speedup=", e);
     if (rc < 0)
         return rc;
     return is_table ? cli_refuse_settings(a, &ppl_group, of_one, DS_LEN(of_one),

@@ -188,8 +188,10 @@ static int add_file(struct request *q, const char *path, int is_messages, struct
 static int check_words(struct request *q, struct err *e)
 {
     static const char *const way[] = {"prompt", "file", "batch", "messages"};
+    static const char *const of_chat[] = {"template", "thinking"},
+                             *const of_search[] = {"speedup_by"};
     const char *show = cli_value(q->a, "show");
-    int ways = 0;
+    int ways = 0, rc = 0;
     q->is_chat = cli_flag(q->a, "chat") || cli_value(q->a, "messages");
     for (size_t i = 0; i < DS_LEN(way); i++)
         ways += cli_value(q->a, way[i]) != NULL;
@@ -199,6 +201,13 @@ static int check_words(struct request *q, struct err *e)
                             : "missing prompt: use --prompt TEXT, --file FILE or --chat");
     if (cli_value(q->a, "system") && !q->is_chat)
         return err_set(e, DS_EUSAGE, "generate: --system requires --chat");
+    if (!q->is_chat)
+        rc = cli_refuse_settings(q->a, &gen_group, of_chat, DS_LEN(of_chat), "requires --chat", e);
+    if (rc == 0 && q->o->target_speedup <= 0)
+        rc = cli_refuse_settings(q->a, &gen_group, of_search, DS_LEN(of_search),
+                                 "requires target_speedup=", e);
+    if (rc < 0)
+        return rc;
     if (cli_flag(q->a, "stream") && !cli_flag(q->a, "json"))
         return err_set(e, DS_EUSAGE,
                        "generate: --stream requires --json (plain text always streams)");

@@ -55,6 +55,7 @@ struct jinja {
     struct chunk *chunk; /* the newest first */
     size_t used, total;  /* of the newest; of all */
     int failed;          /* DS_EMEM, or DS_EUSAGE above JINJA_MIB; 0 */
+    int is_refused;      /* by raise_exception */
     struct node *root;
 };
 /* Zeroed memory until jinja_close; NULL, and `failed` set, when there is none. */

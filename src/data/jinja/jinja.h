@@ -85,5 +85,7 @@ void jinja_put(struct jinja *j, struct jinja_value dict, const char *key, struct
  * strftime_now.  DS_EUSAGE for raise_exception and for what is not supported. */
 int jinja_render(struct jinja *j, struct jinja_value vars, int64_t now, struct str *out,
                  struct str *from, struct err *e) DS_CHECK;
+/* Did it fail by raise_exception: the template is sound, but refuses these messages? */
+int jinja_is_refused(const struct jinja *j);
 
 #endif

@@ -654,3 +654,8 @@ int jinja_render(struct jinja *j, struct jinja_value vars, int64_t now, struct s
         exec(&r, r.root = vars.dict, j->root);
     return r.rc < 0 ? r.rc : jinja_failure(j, e);
 }
+
+int jinja_is_refused(const struct jinja *j)
+{
+    return j->is_refused;
+}

@@ -187,5 +187,6 @@ const struct figure_ops figure_exit_hist = {
     .name = "exit_hist",
     .title = "Layers before which tokens exited",
     .needs = "records 'probe': cell 'exited'; or layer metric exit_rate",
+    .options = FIGURE_STEP,
     .draw = draw,
 };

@@ -89,6 +89,7 @@ static int draw(struct sheet *s, struct err *e)
     if (p->layers > LAYERS_MAX)
         return sheet_fail(s, 0, e, "too many layers, %d: expected at most %d", p->layers,
                           LAYERS_MAX);
+    data_hash(s, "run", p->run, (size_t)p->layers * (size_t)p->tokens);
     data_hash(s, "exited", exited->v,
               (size_t)exited->rows * (size_t)exited->cols * sizeof *exited->v);
     rc = strips_draw(s, p, 0, draw_key(s, p, exited), cell_colour, exited, e);
@@ -101,5 +102,6 @@ const struct figure_ops figure_exit_map = {
     .name = "exit_map",
     .title = "Exit layer of each token of a text",
     .needs = "a record 'probe': run, text, cell 'exited'",
+    .options = FIGURE_PROBE | FIGURE_STEP,
     .draw = draw,
 };

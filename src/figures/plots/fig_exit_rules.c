@@ -316,6 +316,7 @@ const struct figure_ops figure_exit_rules = {
     .title = "Loss of answers against mean depth by exit rule",
     .needs = "JSON files of depthscope eval --json: answer_loss, depth_mean (or --metric and --x "
              "flops_ratio, time_ratio)",
+    .options = FIGURE_METRIC | FIGURE_X,
     .draw = draw,
     .takes = evals_takes,
 };

@@ -222,5 +222,6 @@ const struct figure_ops figure_expert_load = {
     .title = "Load of experts relative to ideal",
     .needs =
         "a record 'matrix' named expert_load, or records 'probe': cell 'expert' of kind category",
+    .options = FIGURE_X | FIGURE_STEP,
     .draw = draw,
 };

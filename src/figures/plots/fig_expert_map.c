@@ -120,5 +120,6 @@ const struct figure_ops figure_expert_map = {
     .name = "expert_map",
     .title = "Expert of each token of a text",
     .needs = "a record 'probe': text, cell 'expert' of kind category",
+    .options = FIGURE_PROBE | FIGURE_STEP,
     .draw = draw,
 };

@@ -81,5 +81,6 @@ const struct figure_ops figure_gates_dtf = {
     .name = "gates_dtf",
     .title = "Surprise criteria, gate and learned scalars over training",
     .needs = "layer metrics s_ce, s_cu, g, beta_ce, beta_cu, o_ce, m_cu",
+    .options = FIGURE_CURVES,
     .draw = draw,
 };

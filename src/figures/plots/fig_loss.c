@@ -246,6 +246,7 @@ const struct figure_ops figure_loss_flops = {
     .name = "loss_flops",
     .title = "Validation loss against FLOPs, compared with dense at equal FLOPs",
     .needs = "eval 'final': loss, flops_ratio; flops_dense_per_token (or head: flops_dense)",
+    .options = FIGURE_METRIC,
     .draw = draw_flops,
 };
 const struct figure_ops figure_loss_time = {
@@ -253,5 +254,6 @@ const struct figure_ops figure_loss_time = {
     .title = "Validation loss against measured time per token",
     .needs = "eval 'final': loss, time_ratio, time_per_token_ms; flops_dense_per_token (or head: "
              "flops_dense)",
+    .options = FIGURE_METRIC,
     .draw = draw_time,
 };

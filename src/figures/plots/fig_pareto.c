@@ -239,5 +239,6 @@ const struct figure_ops figure_pareto = {
     .name = "pareto",
     .title = "Loss against compute, with the Pareto front",
     .needs = "eval 'final': loss, block_ratio (or --metric), of at least two experiments",
+    .options = FIGURE_METRIC,
     .draw = draw,
 };

@@ -78,5 +78,6 @@ const struct figure_ops figure_prior_loss = {
     .name = "prior_loss",
     .title = "Loss of the prior network over training",
     .needs = "metric prior_loss; layer metric prior_error where logged",
+    .options = FIGURE_CURVES,
     .draw = draw,
 };

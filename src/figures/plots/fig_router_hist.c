@@ -172,5 +172,6 @@ const struct figure_ops figure_router_hist = {
     .name = "router_hist",
     .title = "Soft gates of the router and the share above 0.5",
     .needs = "records 'probe': cell 'gate'",
+    .options = FIGURE_STEP,
     .draw = draw,
 };

@@ -54,5 +54,6 @@ const struct figure_ops figure_routing_map = {
     .name = "routing_map",
     .title = "Layers executed by each token of a text",
     .needs = "a record 'probe': run, text",
+    .options = FIGURE_PROBE | FIGURE_STEP,
     .draw = draw,
 };

@@ -310,6 +310,7 @@ const struct figure_ops figure_task_bars = {
     .name = "task_bars",
     .title = "Accuracy on benchmark tasks with standard errors",
     .needs = "JSON files of depthscope eval task=NAME or of lm-evaluation-harness",
+    .options = FIGURE_METRIC,
     .draw = draw,
     .takes = takes,
 };

@@ -206,5 +206,6 @@ const struct figure_ops figure_topk_causal = {
     .name = "topk_causal",
     .title = "Loss with top-k over whole sequences compared with causal loss",
     .needs = "an eval: topk_loss, loss; optional: metric causal_accuracy or eval predictor_f1",
+    .options = FIGURE_CURVES,
     .draw = draw,
 };

@@ -285,5 +285,6 @@ const struct figure_ops figure_tradeoff = {
     .title = "Loss against speed-up at each requested capacity",
     .needs = "evals 'capacity': capacity_target, loss, flops_ratio; optional: time_ratio, "
              "control_random_loss, dense_loss",
+    .options = FIGURE_METRIC,
     .draw = draw,
 };

@@ -192,5 +192,6 @@ const struct figure_ops figure_training = {
     .name = "training",
     .title = "Logged metrics over training",
     .needs = "metric records; --metric selects the series (default: loss, and val_loss if logged)",
+    .options = FIGURE_METRIC | FIGURE_CURVES,
     .draw = draw,
 };

@@ -301,6 +301,7 @@ static int compare_offers(struct view *v, const struct key *k)
 static int compare_subject(struct view *v, struct subject *out)
 {
     struct compare *c = v->state;
+    char place[64];
     if (is_table(v) || !compare_prepare(v))
         return 0;
     const struct probe *a = c->side[0].probe, *b = c->side[1].probe;
@@ -321,7 +322,8 @@ static int compare_subject(struct view *v, struct subject *out)
     int layer = a->layers == b->layers ? c->diff.layer : -1, g = c->diff.token;
     str_copy(out->key, sizeof out->key, "B - A");
     if (layer >= 0)
-        snprintf(out->where, sizeof out->where, "layer %d, token %d", layer, g);
+        snprintf(out->where, sizeof out->where, "%s, token %d",
+                 cells_place(&c->cells[0], layer, place), g);
     else
         snprintf(out->where, sizeof out->where, "all layers, token %d", g);
     out->value = compare_difference(&c->match, a, b, g, layer);

@@ -304,6 +304,7 @@ static void draw_kl(struct area a, int y, const struct compare *c, int group)
 static void draw_values(struct area a, const struct compare *c)
 {
     const struct cells *d = &c->diff;
+    char place[64];
     int g = d->seen_token, y = 0;
     struct compare_values v[2] = {compare_values(&c->match, c->side[0].probe, 0, g),
                                   compare_values(&c->match, c->side[1].probe, 1, g)};
@@ -314,8 +315,9 @@ static void draw_values(struct area a, const struct compare *c)
     area_text(a, y, x, 1, ink(ROLE_TEXT), "\"");
     y += !is_short;
     if (a.rows >= 8)
-        area_textf(a, y++, 0, a.cols, ink(ROLE_DIM), "layer %d: A %s, B %s", c->cells[0].layer,
-                   state_of(&c->cells[0]), state_of(&c->cells[1]));
+        area_textf(a, y++, 0, a.cols, ink(ROLE_DIM), "%s: A %s, B %s",
+                   cells_place(&c->cells[0], c->cells[0].layer, place), state_of(&c->cells[0]),
+                   state_of(&c->cells[1]));
     for (int k = 0; k < 2; k++)
         area_right(a, y, 24 + 9 * k, ink_attr(ink(side_role[k]), ATTR_BOLD), side_name[k]);
     area_right(a, y++, 42, ink(ROLE_DIM), "B - A");

@@ -291,20 +291,20 @@ static int draw_ledger(struct view *v, struct area a, const struct source *s, in
     struct bar bar[LAYERS_SHOWN_MAX];
     char label[LAYERS_SHOWN_MAX][24];
     int layers = r->layers > 0 ? r->layers : s->probe ? s->probe->layers : 0, known = 0;
-    const char *whose = "";
+    const char *whose = "", *word = runview_layer_word(r, layers);
     layers = layers > LAYERS_SHOWN_MAX ? LAYERS_SHOWN_MAX : layers;
     for (int l = 0; l < layers; l++) {
         double x = layer_share(r, s, l, &whose);
         known += isfinite(x);
-        snprintf(label[l], sizeof label[l], "layer %d", l);
+        snprintf(label[l], sizeof label[l], "%s %d", word, l);
         bar[l] =
             (struct bar){.label = label[l], .value = x, .role = x > 0.999 ? ROLE_FORCED : ROLE_RUN};
     }
-    area_textf(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "%s executed%s, by layer",
+    area_textf(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "%s executed%s, by %s",
                whose[0]              ? "tokens"
                : is_of_answers(r, s) ? "share of all tokens"
                                      : "share of tokens",
-               whose);
+               whose, word);
     if (!known) {
         area_text(a, 1, 0, -1, ink(ROLE_DIM), "no probe or gate ratios recorded");
         return 0;

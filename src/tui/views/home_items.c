@@ -162,7 +162,7 @@ static void refresh(struct view *v)
         str_copy(h->error, sizeof h->error, e.text);
     else if (h->index.is_cut)
         str_copy(h->error, sizeof h->error,
-                 "too many files to look at; some logs of other programs are not listed");
+                 "too many files to look at, or too long a path; some runs or logs are not listed");
     if (batch_list_refresh(&h->batches, root, &h->index, &e) < 0)
         str_copy(h->error, sizeof h->error, e.text);
     h->index.also = NULL;

@@ -505,7 +505,7 @@ static void timeline_copy(struct view *v, struct str *out)
         return;
     str_add(out, "step");
     for (int l = 0; l < s->line.layers; l++)
-        str_addf(out, "\tlayer %d", l);
+        str_addf(out, "\t%s %d", runview_layer_word(r, s->line.layers), l);
     for (size_t i = 0; i < s->line.n; i++) {
         str_addf(out, "\n%lld", (long long)timeline_probe(s, r, i)->step);
         for (int l = 0; l < s->line.layers; l++)
@@ -522,8 +522,9 @@ static int timeline_subject(struct view *v, struct subject *out)
     const struct probe *p = timeline_probe(s, app_run(v->app), s->pos);
     size_t at = s->pos * (size_t)s->line.layers + (size_t)s->pick.layer;
     str_copy(out->key, sizeof out->key, s->name);
-    snprintf(out->where, sizeof out->where, "layer %d, all %d tokens of %s", s->pick.layer,
-             p->tokens, p->name ? p->name : "the probe");
+    snprintf(out->where, sizeof out->where, "%s %d, all %d tokens of %s",
+             runview_layer_word(app_run(v->app), p->layers), s->pick.layer, p->tokens,
+             p->name ? p->name : "the probe");
     out->step = p->step;
     out->record = "probe record";
     if (s->shown == STRIP_CLASS) {

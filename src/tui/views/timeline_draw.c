@@ -105,7 +105,8 @@ static void draw_readout(struct view *v, struct area line)
     size_t at = s->drawn * (size_t)s->line.layers + (size_t)l;
     double share = (double)s->line.share[at], part = (double)s->line.class_[at];
     struct area text = area_sub(line, 0, 0, 1, end);
-    x += area_textf(text, 0, x, -1, ink(ROLE_TEXT), "layer %d ", l);
+    x += area_textf(text, 0, x, -1, ink(ROLE_TEXT), "%s %d ",
+                    runview_layer_word(r, p->layers), l);
     if (isnan(share))
         x += area_text(text, 0, x, -1, ink(ROLE_DIM), "no decisions") + 2;
     else if (s->line.always_on[l])
@@ -135,7 +136,8 @@ static void draw_findings(struct view *v, struct area a, size_t top, long cursor
         return;
     if (n == 0) {
         static const char no_class[] = "; token classes not recorded";
-        int len = snprintf(text, sizeof text, "no layer collapsed%s for %d probes",
+        int len = snprintf(text, sizeof text, "no %s collapsed%s for %d probes",
+                           runview_layer_word(r, s->line.layers),
                            s->line.has_classes ? " or specialised" : "", TIMELINE_PROBES);
         if (!s->line.has_classes && len + (int)sizeof no_class <= a.cols)
             snprintf(text + len, sizeof text - (size_t)len, "%s", no_class);

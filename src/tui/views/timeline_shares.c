@@ -265,7 +265,7 @@ const char *timeline_words(char *out, size_t size, const struct timeline *t,
         snprintf(when, sizeof when, "from step %lld to %lld", from, to);
     if (f->kind == TIMELINE_SPECIALISED)
         class_words(more, sizeof more, last, f->layer);
-    snprintf(out, size, "layer %d: %s %s (%zu probes)%s", f->layer, words[f->kind], when,
-             f->last - f->first + 1, more);
+    snprintf(out, size, "%s %d: %s %s (%zu probes)%s", runview_layer_word(r, t->layers), f->layer,
+             words[f->kind], when, f->last - f->first + 1, more);
     return out;
 }
