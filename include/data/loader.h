@@ -47,7 +47,8 @@ struct loader_rows {
  * beyond `vocab`: DS_ERANGE with index.  Token shards are read when they are needed: see
  * loader_check.
  * Documents of words (corpus_is_words) are not cut: what does not fit in the rest of a window begins
- * the next one, after padding, which is a document of its own without targets.  A document longer than `seq`: DS_ERANGE. */
+ * the next one, after padding, which is a document of its own without targets.  A document longer
+ * than `seq`: DS_ERANGE. */
 int loader_open(struct loader **out, const struct corpus *c, const struct tokenizer *t,
                 const struct loader_options *o, struct err *e) DS_CHECK;
 uint64_t loader_tokens(const struct loader *l);

@@ -6,8 +6,9 @@
  *     D_st = mean_C dx^2      D_ch = mean_C (guess - dx)^2
  *     MA = moving average of D_st over the document's last W rows
  *
- * Row i sees only rows <= i of its own document, and of private spans only its own.  In a whole pass a document begins at position 0
- * and at each sequence; a cached pass (pass.memory) continues from the state it kept. */
+ * Row i sees only rows <= i of its own document, and of private spans only its own.  In a whole
+ * pass a document begins at position 0 and at each sequence; a cached pass (pass.memory) continues
+ * from the state it kept. */
 #ifndef DS_ROUTING_CHANGE_H
 #define DS_ROUTING_CHANGE_H
 
