@@ -35,8 +35,8 @@ int err_set(struct err *e, int code, const char *fmt, ...) DS_PRINTF(3, 4);
 int err_add(struct err *e, int code, const char *fmt, ...) DS_PRINTF(3, 4);
 /* err_set with ": strerror(errno)" appended to the text. */
 int err_errno(struct err *e, const char *fmt, ...) DS_PRINTF(2, 3);
-/* Puts `to` in place of `from`, a path, where the text names it first: what failed under a temporary
- * name is reported under the one that was asked for. */
+/* Puts `to` in place of `from`, a path, where the text names it first: what failed under a
+ * temporary name is reported under the one that was asked for. */
 void err_rename(struct err *e, const char *from, const char *to);
 /* The short name of a code, for messages without text. */
 const char *err_name(int code);

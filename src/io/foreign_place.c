@@ -133,8 +133,8 @@ static int64_t epoch_before(const char *line, const char *p)
 static int is_aside(const char *line, const char *p)
 {
     for (const char *q = line; q < p; q++)
-        if ((q == line || !is_letter(q[-1])) && (text_evaluated(q, (size_t)(p - q)) > 0 ||
-                                                 begins(q, "predict") || begins(q, "sanity")))
+        if ((q == line || !is_letter(q[-1])) &&
+            (text_evaluated(q, (size_t)(p - q)) > 0 || begins(q, "predict") || begins(q, "sanity")))
             return 1;
     return 0;
 }

@@ -98,10 +98,9 @@ int text_is_time(const char *name, size_t n)
 
 size_t text_evaluated(const char *p, size_t n)
 {
-    static const char *const words[] = {"val",        "valid",    "validation", "validating",
-                                        "validate",   "valset",   "dev",        "devset",
-                                        "eval",       "evaluate", "evaluation", "evaluating",
-                                        "test",       "testing",  "testset"};
+    static const char *const words[] = {
+        "val",  "valid",    "validation", "validating", "validate", "valset",  "dev",    "devset",
+        "eval", "evaluate", "evaluation", "evaluating", "test",     "testing", "testset"};
     for (size_t i = 0; i < DS_LEN(words); i++) {
         size_t k = strlen(words[i]);
         if (n >= k && text_same(p, k, words[i]) && (n == k || !isalnum((unsigned char)p[k])))

@@ -7,7 +7,8 @@
 #include "base/fs.h"
 #include "base/mem.h"
 
-enum { LONG_MAX = 1 << 20 }; /* the first record carries the configuration, an evaluation its maps */
+/* The first record carries the configuration, an evaluation its maps. */
+enum { LARGE_MAX = 1 << 20 };
 
 const unsigned char *frames_peek(struct frames *f, uint64_t off, size_t n, size_t *got)
 {
@@ -72,12 +73,12 @@ int64_t frames_at(struct frames *f, uint64_t off, struct value *body)
     if ((uint64_t)whole > f->size - off)
         return 0;
     want = (size_t)whole;
-    if (want > (off == 0 ? (size_t)LONG_MAX : (size_t)FRAMES_WHOLE)) {
+    if (want > (off == 0 ? (size_t)LARGE_MAX : (size_t)FRAMES_WHOLE)) {
         size_t n =
             got < RECORD_OVERHEAD + sizeof f->brief ? got : RECORD_OVERHEAD + sizeof f->brief;
         struct value brief =
             brief_of(f, p + RECORD_OVERHEAD, n > RECORD_OVERHEAD ? n - RECORD_OVERHEAD : 0);
-        if (want > LONG_MAX || !value_is(value_get(brief, "kind"), "eval")) {
+        if (want > LARGE_MAX || !value_is(value_get(brief, "kind"), "eval")) {
             *body = brief;
             return whole;
         }

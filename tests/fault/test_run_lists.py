@@ -117,6 +117,7 @@ def trash_and_restore():
     finish(p)
     say("runs", "rm", "busy", "beta")
     check("beta" not in listed() and "busy" not in listed(), "gone")
+    check("0.00s" not in say("runs", "--trash"), "an age is as in the list of runs")
     trashed = json.loads(say("runs", "--trash", "--json"))
     check(sorted(t["name"] for t in trashed) == ["beta", "busy"], "in the trash")
     check(all(t["time"] == int(t["path"].rpartition("@")[2]) / 1e6 for t in trashed), "when, to the microsecond", str(trashed))

@@ -302,8 +302,9 @@ static int check_settings(const struct cli_args *a, const struct ppl_options *o,
                              *const of_tasks[] = {"shots", "limit", "max_gen", "results"},
                              *const of_ppl[] = {"windows", "stride", "split", "tokens",
                                                 "exit.layer"},
-                             *const of_table[] = {"capacities"}, *const of_search[] = {"speedup_by"},
+                             *const of_table[] = {"capacities"},
                              *const of_calibrate[] = {"risk", "delta"};
+    static const char *const of_search[] = {"speedup_by"};
     int is_table = cli_flag(a, "benchmark"), is_task = strcmp(o->task, "ppl") != 0;
     int rc =
         is_task ? cli_refuse_settings(a, &ppl_group, of_ppl, DS_LEN(of_ppl), "expected task=ppl", e)

@@ -188,8 +188,8 @@ static int add_file(struct request *q, const char *path, int is_messages, struct
 static int check_words(struct request *q, struct err *e)
 {
     static const char *const way[] = {"prompt", "file", "batch", "messages"};
-    static const char *const of_chat[] = {"template", "thinking"},
-                             *const of_search[] = {"speedup_by"};
+    static const char *const of_chat[] = {"template", "thinking"};
+    static const char *const of_search[] = {"speedup_by"};
     const char *show = cli_value(q->a, "show");
     int ways = 0, rc = 0;
     q->is_chat = cli_flag(q->a, "chat") || cli_value(q->a, "messages");

@@ -563,8 +563,8 @@ static struct jinja_value do_dict(struct run *r, struct args *a)
 static struct jinja_value do_raise(struct run *r, struct args *a)
 {
     struct jinja_value why = argument(a, 0, "message");
-    struct jinja_text s = why.kind == JINJA_UNDEFINED ? text_from("no reason given")
-                                                      : value_text(r, why);
+    struct jinja_text s =
+        why.kind == JINJA_UNDEFINED ? text_from("no reason given") : value_text(r, why);
     r->j->is_refused = r->rc == 0;
     return run_fail(r, "the template refuses the conversation: %.*s", (int)(s.n < 160 ? s.n : 160),
                     s.p);

@@ -105,8 +105,7 @@ static void draw_readout(struct view *v, struct area line)
     size_t at = s->drawn * (size_t)s->line.layers + (size_t)l;
     double share = (double)s->line.share[at], part = (double)s->line.class_[at];
     struct area text = area_sub(line, 0, 0, 1, end);
-    x += area_textf(text, 0, x, -1, ink(ROLE_TEXT), "%s %d ",
-                    runview_layer_word(r, p->layers), l);
+    x += area_textf(text, 0, x, -1, ink(ROLE_TEXT), "%s %d ", runview_layer_word(r, p->layers), l);
     if (isnan(share))
         x += area_text(text, 0, x, -1, ink(ROLE_DIM), "no decisions") + 2;
     else if (s->line.always_on[l])
