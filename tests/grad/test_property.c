@@ -234,7 +234,7 @@ static double objective(struct model *m, struct pass *pass)
     return loss + x.aux;
 }
 
-/* Five points, as kit_slope, at steps of eps. */
+/* Five points at steps of eps. */
 static double slope(struct model *m, struct pass *pass, real *x, const real *along, size_t n,
                     double eps)
 {
