@@ -39,7 +39,6 @@ struct sheet {
     int again;
 };
 
-/* One row of the registry. */
 /* Options that some figures read and others have no use for. */
 enum {
     FIGURE_METRIC = 1 << 0,
@@ -50,6 +49,7 @@ enum {
     FIGURE_CURVES = FIGURE_X | FIGURE_AXES
 };
 
+/* One row of the registry. */
 struct figure_ops {
     const char *name, *title, *needs;
     unsigned options; /* that it reads */
