@@ -309,7 +309,7 @@ static int list(const struct cli_args *a, struct str *out, struct err *e)
     if (a->n_rest > 1 || a->n_override > 0)
         return err_set(e, DS_EUSAGE, "runs: expected one directory, found also %s",
                        a->n_rest > 1 ? a->rest[1] : a->override[0]);
-    if (a->n_rest && !fs_is_dir(root) && !host_is_target(root))
+    if ((a->n_rest || fs_exists(root)) && !fs_is_dir(root) && !host_is_target(root))
         return err_set(e, DS_ENOTFOUND, "runs: %s: not a directory", root);
     if (cli_flag(a, "trash") &&
         (cli_value(a, "sort") || cli_value(a, "filter") || cli_value(a, "group")))

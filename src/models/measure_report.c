@@ -98,7 +98,7 @@ static void add_decisions(struct list *l, const struct measure *s)
     add_optional(l, "predictor_precision", "top-k predictor: precision", prediction_precision(&p));
     add_optional(l, "predictor_recall", "top-k predictor: recall", prediction_recall(&p));
     add_optional(l, "predictor_f1", "top-k predictor: F1", prediction_f1(&p));
-    add_optional(l, "predictor_base", "top-k predictor: base rate", prediction_base(&p));
+    add_optional(l, "predictor_base", "top-k predictor: positive rate", prediction_base(&p));
     add_optional(l, "predictor_accuracy", "top-k predictor: accuracy", prediction_accuracy(&p));
     add_optional(l, "nan_scores", "NaN scores", there && d->nan_scores > 0 ? d->nan_scores : none);
 }

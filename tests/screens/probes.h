@@ -242,6 +242,7 @@ static inline void probes_needed(struct stream *s)
 static inline void probes_loop(struct stream *s)
 {
     stream_head(s, "fixture-loop", "halt", 10);
+    stream_layers(s, 10);
     probe_body(s->record, 10, 0, PROBE_T, 2, 0, -1);
     stream_put(s);
     stream_end(s, 10);

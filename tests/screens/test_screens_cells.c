@@ -178,6 +178,8 @@ static const struct screen screens[] = {
     {"signals-16",     "80x24",  "signals", "keys l l",                              NULL,     "16",    0, 0},
     {"signals-ascii",  "80x40",  "signals", "keys l l",                              "ascii",  "never", 0, 0},
     {"signals-bare",   "80x24",  "signals", "keys p p\nshot\nkeys p",                NULL,     NULL,    1, 0},
+    {"signals-loop",   "80x24",  "signals", "keys l l",                              NULL,     NULL,    5, 0},
+    {"monitor-loop",   "80x24",  "monitor", "",                                      NULL,     NULL,    5, 0},
     {"signals-empty",  "80x24",  "signals", "keys p c Space",                        NULL,     NULL,    0, 1},
     {"stepper-80x24",  "80x24",  "stepper", "command model fixture\nkeys l\nshot\nkeys j j j l l\nkeys f\nshot\nkeys f f x\nshot\nkeys > > >\nshot\nkeys >\nshot\nkeys c\nkeys x g", NULL, NULL, 0, 0},
     {"stepper-200x50", "200x50", "stepper", "command model fixture\nkeys l l j j j f c", NULL, NULL, 0, 0},

@@ -321,6 +321,8 @@ def a_dry_run_lists_runs_and_writes_nothing():
     assert "ablate-target_ratio_0.4-s1" in run.err and "instead" not in run.err, run.err
     run("sweep", *TINY, "train.lr=0.003,0.004", "--seeds", "1", "--dry-run")
     assert run.err.count("would start") == 2
+    run("sweep", *TINY, "train.lr=1e-3,0.001,0.0010,2e-3", "--seeds", "1", "--dry-run")
+    assert run.err.count("would start") == 2 and run.err.count(": same settings as lr=1e-3\n") == 2, run.err
     run("sweep", *TINY, "edp.target_ratio=0.01,0.9", "--seeds", "1", "--dry-run")
     assert run.err.index("cannot be reached") < run.err.index("would start") and run.err.count("would start") == 1, run.err
     run("isoflop", "quick", "--budget", "1e13", "--sizes", "8x64x2", "--seeds", "1", "--dry-run")
@@ -710,6 +712,13 @@ REFUSALS = (  # words, what the line says, exit status
     (["x.y=1"], "x.y=1: unexpected setting for the workbench (depthscope train x.y=1)", 2),
     (["--text", "a"], "--text: expected --view compare and two runs, checkpoints or models", 2),
 )
+
+
+@test
+def a_file_is_no_empty_list_of_runs():
+    open("a-file", "w").close()
+    refused("runs: a-file: not a directory", "runs", DEPTHSCOPE_RUNS="a-file", code=1)
+    assert "no runs in nowhere yet" in run("runs", DEPTHSCOPE_RUNS="nowhere")
 
 
 @test

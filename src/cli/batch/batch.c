@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "cli/batch/batch_work.h"
 #include "cli/report.h"
@@ -223,24 +224,44 @@ static int finish(struct batch_plan *p, struct results *x, struct err *e)
     return rc;
 }
 
+/* Resolves a row with the first seed.  hash: those of the rows before it, and of this one then; a
+ * row with their settings would train the same runs again. */
+static int check_row(struct batch_plan *p, size_t i, uint64_t *hash, struct err *e)
+{
+    struct batch_one o = {.row = i, .seed = p->seed[0]};
+    struct str settings = {0};
+    int rc = batch_one_resolve(&o, p, &settings, e);
+    if (rc == 0 && settings.failed)
+        rc = err_set(e, DS_EMEM, "settings");
+    hash[i] = hash64(str_text(&settings), settings.len, 0);
+    str_release(&settings);
+    for (size_t k = 0; k < i && rc == 0; k++)
+        if (!p->row[k].refused[0] && hash[k] == hash[i])
+            rc = err_set(e, DS_EUSAGE, "same settings as %s", p->row[k].label);
+    return rc;
+}
+
 /* Before anything starts: invalid rows are reported and skipped.  Fails when no row is valid, or
  * when the control of an ablation is not. */
 static int check_rows(struct batch_plan *p, struct err *e)
 {
     size_t refused = 0;
     struct err first = {0};
-    for (size_t i = 0; i < p->n; i++) {
-        struct batch_one o = {.row = i, .seed = p->seed[0]};
+    uint64_t *hash = mem_alloc(p->n + 1, sizeof *hash);
+    if (!hash)
+        return err_set(e, DS_EMEM, "%zu runs", p->n);
+    for (size_t i = 0; i < p->n && first.code != DS_EMEM; i++) {
         struct err why = {0};
         if (p->row[i].refused[0])
             err_set(&why, DS_EUSAGE, "%s", p->row[i].refused);
-        else if (batch_one_resolve(&o, p, NULL, &why) < 0)
+        else if (check_row(p, i, hash, &why) < 0)
             str_copy(p->row[i].refused, sizeof p->row[i].refused, why.text);
-        if (why.code == DS_EMEM)
-            return err_set(e, DS_EMEM, "%s", why.text);
         if (p->row[i].refused[0])
-            first = refused++ ? first : why;
+            first = refused++ && why.code != DS_EMEM ? first : why;
     }
+    mem_free(hash);
+    if (first.code == DS_EMEM)
+        return err_set(e, DS_EMEM, "%s", first.text);
     if (refused == p->n || (strcmp(p->kind, "ablate") == 0 && p->row[0].refused[0]))
         return err_set(e, DS_EUSAGE, "%s", first.text);
     for (size_t i = 0; i < p->n; i++)

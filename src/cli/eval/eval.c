@@ -105,7 +105,7 @@ static void add_layers(struct str *s, const struct measure *m)
         {"capacity_topk", "with top-k routing (not causal)"},
         {"mi", "I(token; executed) per layer, nats"},
         {"predictor_f1_layer", "predictor F1 per layer"},
-        {"predictor_base_layer", "predictor base rate"},
+        {"predictor_base_layer", "predictor positive rate"},
     };
     double *x = mem_alloc((size_t)m->L, sizeof *x);
     const char *key;

@@ -437,10 +437,16 @@ static void draw_layers(struct view *v, const struct panel *p, struct area a, in
     /* the title is cut rather than the number */
     struct area title = area_sub(a, 0, 7, 1, a.cols - 7);
     int room = title.cols - (finite ? utf8_cells(mean, strlen(mean)) + 1 : 0);
+    char name[sizeof p->title + 16];
     size_t n = strlen(p->title), by = strlen(by_layer);
-    if ((int)n > room && n > by && strcmp(p->title + n - by, by_layer) == 0)
-        n -= by;
-    int x = area_bytes(title, 0, 0, room < 4 ? 4 : room, k, p->title, n) + 1;
+    int is_by = n > by && strcmp(p->title + n - by, by_layer) == 0;
+    n -= is_by ? by : 0;
+    snprintf(name, sizeof name, "%.*s by %s", (int)n, p->title,
+             runview_layer_word(r, s->layers));
+    size_t whole = strlen(name);
+    if (is_by && (int)whole <= room)
+        n = whole;
+    int x = area_bytes(title, 0, 0, room < 4 ? 4 : room, k, name, n) + 1;
     area_text(title, 0, x, -1, ink(ROLE_DIM), mean);
 }
 

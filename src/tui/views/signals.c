@@ -211,7 +211,7 @@ static void signals_copy(struct view *v, struct str *out)
     struct signals *s = v->state;
     if (!prepare(v))
         return;
-    str_add(out, "layer");
+    str_add(out, runview_layer_word(app_run(v->app), s->probe->layers));
     for (int f = 0; f < cells_fields(s->probe); f++) {
         str_add_char(out, '\t');
         copy_add(out, cells_field_name(s->probe, f));

@@ -175,10 +175,12 @@ static void draw_panel(struct area a, const struct signals *s, const struct runv
 }
 
 /* The tokens in the colours of their curves. */
-static void legend(struct area line, const struct signals *s)
+static void legend(struct area line, const struct signals *s, const struct runview *r)
 {
     const struct probe *p = s->probe;
-    int x = area_text(line, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "over the layers") + 2;
+    int x = area_textf(line, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "over the %ss",
+                       runview_layer_word(r, p->layers)) +
+            2;
     int t = s->pick.token;
     x += area_textf(line, 0, x, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "%d ", t);
     x += area_bytes(line, 0, x, 14, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), p->piece[t],
@@ -199,7 +201,7 @@ static void legend(struct area line, const struct signals *s)
 void signals_curves(struct area a, const struct signals *s, const struct runview *r)
 {
     int field[PANELS_MAX], n = signals_fields(s->probe, field, PANELS_MAX);
-    legend(area_sub(a, 0, 0, 1, a.cols), s);
+    legend(area_sub(a, 0, 0, 1, a.cols), s, r);
     if (n == 0) {
         area_text(a, 2, 0, -1, ink(ROLE_DIM), "no signals recorded: this probe has only decisions");
         return;

@@ -108,8 +108,9 @@ static int pick_field(const struct signals *s)
 void signals_spread(struct area a, const struct signals *s, const struct runview *r)
 {
     struct spread d = {.p = s->probe, .field = pick_field(s), .rows = a.rows - 3};
-    int x =
-        area_text(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "distribution by layer") + 2;
+    int x = area_textf(a, 0, 0, -1, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "distribution by %s",
+                       runview_layer_word(r, s->probe->layers)) +
+            2;
     if (d.field < 0) {
         area_text(a, 2, 0, -1, ink(ROLE_DIM), "no signals recorded: this probe has only decisions");
         return;
@@ -141,7 +142,8 @@ void signals_spread(struct area a, const struct signals *s, const struct runview
     d.first = d.first > d.p->layers - d.layers ? d.p->layers - d.layers : d.first < 0 ? 0 : d.first;
     struct area plot = area_sub(a, 1, 0, a.rows - 1, a.cols);
     axis_draw_y(plot, 0, d.rows, d.lo, d.hi, 0);
-    area_right(plot, d.rows, AXIS, ink(ROLE_DIM), "layer");
+    area_right(plot, d.rows, AXIS, ink(ROLE_DIM),
+               runview_is_iterated(r, d.p->layers) ? "iter." : "layer");
     if (strcmp(name, "score") == 0 && probe_cell(d.p, "threshold") && d.width >= 5)
         area_right(plot, d.rows + 1, AXIS, ink(ROLE_DIM), "above");
     int top = largest(&d);
