@@ -221,29 +221,48 @@ static const char *guess(const char *path, const char *p, size_t n)
     return holds(p, n, "<|endoftext|>") ? "eot" : "blocks";
 }
 
-/* Names a binary file type; NULL when it may be text. */
-static const char *binary_kind(const char *p, size_t n)
+static const char *const unpack = "unpack it first",
+                         *const convert = "convert it with python -m depthscope.convert";
+
+/* What is not UTF-8 text or lines of JSON, and what to do with it. */
+struct other {
+    const char *magic;
+    size_t n;
+    const char *name, *advice; /* advice NULL: taken as text where it is named itself */
+};
+
+/* NULL when it may be text. */
+static const struct other *other_kind(const char *p, size_t n)
 {
-    static const struct {
-        const char *magic;
-        size_t n;
-        const char *name;
-    } kinds[] = {
-        {"\x1f\x8b", 2, "gzip"},
-        {"\x28\xb5\x2f\xfd", 4, "zstd"},
+    static const struct other kinds[] = {
+        {"\x1f\x8b", 2, "gzip", unpack},
+        {"\x28\xb5\x2f\xfd", 4, "zstd", unpack},
         {"\xfd"
          "7zXZ",
-         5, "xz"},
-        {"BZh", 3, "bzip2"},
-        {"PK\x03\x04", 4, "zip"},
-        {"PAR1", 4, "Parquet"},
-        {"%PDF", 4, "PDF"},
-        {"GGUF", 4, "GGUF"},
+         5, "xz", unpack},
+        {"BZh", 3, "bzip2", unpack},
+        {"PK\x03\x04", 4, "zip", unpack},
+        {"PAR1", 4, "Parquet", convert},
+        {"ARROW1", 6, "Arrow", convert},
+        {"%PDF", 4, "PDF", "convert it first"},
+        {"GGUF", 4, "GGUF", "this is a model"},
+        {"\xff\xfe", 2, "UTF-16", "convert it with iconv -f UTF-16 -t UTF-8"},
+        {"\xfe\xff", 2, "UTF-16", "convert it with iconv -f UTF-16 -t UTF-8"},
     };
+    static const struct other binary = {.name = "binary"};
     for (size_t i = 0; i < DS_LEN(kinds); i++)
         if (n >= kinds[i].n && memcmp(p, kinds[i].magic, kinds[i].n) == 0)
-            return kinds[i].name;
-    return memchr(p, 0, n < SNIFF ? n : SNIFF) ? "binary" : NULL;
+            return &kinds[i];
+    return memchr(p, 0, n < SNIFF ? n : SNIFF) ? &binary : NULL;
+}
+
+/* The first character of the text, '\0' where there is none. */
+static char first_of(const char *p, size_t n)
+{
+    size_t i = n >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+    while (i < n && !has_text(p + i, 1))
+        i++;
+    return i < n ? p[i] : '\0';
 }
 
 /* Cuts a chunk into lines.  A CR at its very end waits in *cr: the LF may come with the next one.
@@ -308,16 +327,20 @@ static int read_opened(struct source *s, int fd, const char *format, char *p, in
     int rc = read_chunk(fd, p, s->path, &n, e);
     if (rc < 0)
         return rc;
-    const char *kind = binary_kind(p, n);
+    const struct other *kind = other_kind(p, n);
     if (kind && in_folder) {
-        log_warn("%s: not text (%s); skipped", s->path, kind);
+        log_warn("%s: not text (%s); skipped", s->path, kind->name);
         return 0;
     }
-    if (kind && strcmp(kind, "binary") != 0)
-        return err_set(e, DS_EFORMAT, "%s: %s file, expected text; unpack or convert it first",
-                       s->path, kind);
-    rc = read_rest(s, find_format(strcmp(format, "auto") == 0 ? guess(s->path, p, n) : format), fd,
-                   p, n, e);
+    if (kind && kind->advice)
+        return err_set(e, DS_EFORMAT, "%s: %s file, expected UTF-8 text; %s", s->path, kind->name,
+                       kind->advice);
+    const struct format *f =
+        find_format(strcmp(format, "auto") == 0 ? guess(s->path, p, n) : format);
+    if (f->fragment == jsonl_fragment && first_of(p, n) == '[')
+        return err_set(e, DS_EFORMAT, "%s: JSON array, expected one object per line; %s", s->path,
+                       convert);
+    rc = read_rest(s, f, fd, p, n, e);
     return rc < 0 ? err_add(e, rc, "%s", s->path) : 0;
 }
 

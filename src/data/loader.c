@@ -292,8 +292,12 @@ static int check_windows(struct loader *l, const struct loader_options *o, size_
         return rc;
     if (l->stream.n < (size_t)l->seq + 1)
         return err_set(
-            e, DS_ERANGE, "the %s has %zu tokens in %zu of %zu documents; one window needs %d",
-            loader_split(o->is_val, o->val_fraction), l->stream.n, l->docs, all, l->seq + 1);
+            e, DS_ERANGE, "the %s has %zu tokens in %zu of %zu document%s; one window needs %d%s",
+            loader_split(o->is_val, o->val_fraction), l->stream.n, l->docs, all,
+            all == 1 ? "" : "s", l->seq + 1,
+            l->docs > 0 || all > 1
+                ? ""
+                : "; blank lines end documents, and with data.format=lines every line does");
     l->windows = (l->stream.n - 1) / (size_t)l->seq;
     for (uint64_t at = 1; at <= l->windows * (uint64_t)l->seq; at++)
         l->targets += (uint64_t)is_target(l, at);

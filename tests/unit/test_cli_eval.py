@@ -44,7 +44,7 @@ def an_evaluation_has_controls_at_equal_rates():
 @test
 def the_last_evaluation_of_a_run_has_controls_and_decoding_and_compare_shows_them():
     table = run("compare", "edp")
-    assert "decode time" in table and "I(token; run)" in table and "depth var" in table and "top-k gap" not in table
+    assert "decode time" in table and "I(token; executed)" in table and "depth var" in table and "top-k gap" not in table
     x = run_json("compare", "edp")["runs"][0]
     assert x["decode_time_ratio"] > 0 and x["mi_mean"] is not None and x["topk_gap"] is None
 
@@ -499,9 +499,11 @@ def a_run_without_a_validation_split_is_evaluated_and_calibrated_on_its_training
 def a_text_too_short_for_a_window_is_named_by_what_is_read():
     with open("two.txt", "w") as f:
         f.write("ab")
-    for split, part in (("auto", "the text has 3 tokens in 1 of 1 documents"), ("val", "the validation split has "),
+    for split, part in (("auto", "the text has 3 tokens in 1 of 1 document; one window needs "), ("val", "the validation split has "),
                         ("train", "the training split has ")):
         refused(part, "eval", "mod", "data.path=two.txt", "split=" + split, code=1)
+        is_without = "has 0 tokens in 0 of 1 document;" in run.err
+        assert is_without == ("with data.format=lines every line does" in run.err) and is_without <= (split != "auto"), run.err
 
 
 @test

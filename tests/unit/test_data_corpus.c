@@ -66,7 +66,8 @@ T(end_of_text_marks_win_over_blank_lines)
         "a.txt", NULL, "one\n\ntwo\n<|endoftext|>\n\nthree<|endoftext|><|endoftext|>four <| five");
     EXPECT(c, "one\n\ntwo", "three", "four <| five");
     corpus_close(c);
-    c = READ("a.txt", "eot", "one < two < three < four < five<|endoftext|>six <em>seven</em> eight");
+    c = READ("a.txt", "eot",
+             "one < two < three < four < five<|endoftext|>six <em>seven</em> eight");
     EXPECT(c, "one < two < three < four < five", "six <em>seven</em> eight");
     corpus_close(c);
 }
@@ -110,9 +111,19 @@ T(errors_name_the_file_and_the_line)
     o.path = put(dir, "b.jsonl", "{\"text\":\"x\"\n", 12);
     t_fails(corpus_open(&c, &o, &err), &err, DS_EFORMAT, "line 1");
     o.path = put(dir, "c.jsonl", "[{\"text\":\"x\"}]\n", 15);
-    t_fails(corpus_open(&c, &o, &err), &err, DS_EFORMAT, "line 1");
+    t_fails(corpus_open(&c, &o, &err), &err, DS_EFORMAT,
+            "JSON array, expected one object per line; convert it with");
+    o.path = put(dir, "d.json", "\xEF\xBB\xBF\n [\n {\"text\":\"x\"}\n]\n", 24);
+    t_fails(corpus_open(&c, &o, &err), &err, DS_EFORMAT, "JSON array");
+    o.path = put(dir, "u.txt", "\xff\xfex\0\n\0\n\0y\0", 10);
+    t_fails(corpus_open(&c, &o, &err), &err, DS_EFORMAT,
+            "UTF-16 file, expected UTF-8 text; convert");
     o.path = put(dir, "a.gz", "\x1f\x8b\x08zzzz", 7);
-    t_fails(corpus_open(&c, &o, &err), &err, DS_EFORMAT, "gzip");
+    t_fails(corpus_open(&c, &o, &err), &err, DS_EFORMAT, "gzip file, expected UTF-8 text; unpack");
+    o.path = put(dir, "array.txt", "[a, b]\n", 7);
+    t_ok(corpus_open(&c, &o, &err), &err);
+    corpus_close(c);
+    c = NULL;
     o.path = "/nonexistent/file";
     t_fails(corpus_open(&c, &o, &err), &err, DS_EIO, "nonexistent");
     o.path = dir;
