@@ -206,14 +206,37 @@ def text_files_become_lines_of_json():
 
 
 @test
+def data_sets_with_answers_keep_them():
+    def written(name, rows):
+        with open(name, "w", encoding="utf-8") as f:
+            json.dump(rows, f, indent=1)
+        return [json.loads(x) for x in convert(name, "-o", "-").splitlines()]
+
+    assert written("p.json", [{"id": "1", "prompt": "a ", "completion": "b"}, {"prompt": "a", "completion": ""}]) == [{"prompt": "a ", "completion": "b"}]
+    chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
+    assert written("m.json", [{"prompt": "hi", "messages": chat}, {"prompt": "hi", "messages": []}]) == [{"messages": chat}]
+    assert written("c.json", [{"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yes"}]}]) == [{"messages": chat}]
+    assert written("i.json", [{"instruction": "Add", "input": "1 2", "output": "3"}, {"instruction": "Hi", "input": "", "output": "Ho"}]) == [
+        {"prompt": "Add\n1 2\n", "completion": "3"}, {"prompt": "Hi\n", "completion": "Ho"}]
+    assert written("q.json", [{"Question": "1 + 2", "Answer": "3"}]) == [{"prompt": "1 + 2\n", "completion": "3"}]
+    assert written("t.json", [{"text": "x", "prompt": "a", "completion": "b"}]) == [{"text": "x"}]
+    assert [json.loads(x) for x in convert("p.json", "--column", "prompt", "-o", "-").splitlines()] == [{"text": "a "}, {"text": "a"}]
+    written("many.json", [{"instruction": "Count the stones in heap %d of the garden" % i, "output": "There are %d stones" % i} for i in range(600)])
+    convert("many.json", "-o", "many.jsonl")
+    run("train", "quick", "data.path=many.jsonl", "data.loss=answers", "--run", "answers", "--quiet", *(x for x in t.TINY if not x.startswith("data.docs")))
+
+
+@test
 def what_cannot_be_converted_is_one_line_and_leaves_the_file():
     open("keep.jsonl", "w").write("old")
     packed = gzip.compress(b'{"text": "a"}\n' * 1000)
     cases = {"bad.jsonl": ('{"text": "a"}\n{nonsense\n', "bad.jsonl:2: not JSON"), "cols.csv": ("a,b\n1,2\n", "choose one with --column: a, b"),
              "x.txt": ("a", "unsupported file type"), "empty.jsonl": ("", "no texts"), "num.jsonl": ('{"text": 3}\n', "holds int, expected text"),
-             "list.jsonl": ("[1]\n", "expected objects"), "latin.csv": (b"text\n\xff\xfe\n", "not UTF-8"),
+             "list.jsonl": ("[1]\n", "line 1: expected an object, found list"), "latin.csv": (b"text\n\xff\xfe\n", "not UTF-8"),
              "cut.jsonl.gz": (packed[:-20], "gzip stream is damaged or cut"), "bits.csv.gz": (packed[:20] + b"\xff" * 20, "gzip stream is damaged or cut"),
-             "deep.json": ("[" * 100000, "nested too deeply")}
+             "deep.json": ("[" * 100000, "nested too deeply"), "chat.json": ('[{"messages": [{"role": "user", "content": [1]}]}]', "chat.json: item 1: expected text as content"),
+             "chat.csv": ("messages\nhello\n", "chat.csv: expected a list of messages with role and content"),
+             "asked.jsonl": ('{"question": 3, "answer": "4"}\n', "asked.jsonl: line 1: expected text, found int")}
     for name, (data, part) in cases.items():
         with open(name, "wb") as f:
             f.write(data if isinstance(data, bytes) else data.encode())
@@ -246,12 +269,16 @@ pq.write_table(t, "a.parquet", row_group_size=2)
 with pa.OSFile("b.arrow", "wb") as f, ipc.new_file(f, t.schema) as w: w.write_table(t)
 with pa.OSFile("c.arrow", "wb") as f, ipc.new_stream(f, t.schema) as w: w.write_table(t)
 pq.write_table(pa.table({"only": want, "n": [1, 2, 3, 4]}), "d.parquet")
+pq.write_table(pa.table({"messages": [[{"content": x, "role": "user"}] for x in want], "id": want}), "chat.parquet")
 big = pa.table({"text": ["row %d" % i for i in range(20000)]})
 pq.write_table(big, "big.parquet", row_group_size=1000)
 """, json.dumps(WANT), python=interpreter)
     for name in ("a.parquet", "b.arrow", "c.arrow", "d.parquet"):
         convert(name, "-o", "out.jsonl", interpreter=interpreter)
         assert lines("out.jsonl") == WANT, name
+    convert("chat.parquet", "-o", "out.jsonl", interpreter=interpreter)
+    with open("out.jsonl", encoding="utf-8") as f:
+        assert [json.loads(x)["messages"] for x in f] == [[{"role": "user", "content": x}] for x in WANT]
     convert("a.parquet", "--column", "other", "-o", "out.jsonl", interpreter=interpreter)
     assert lines("out.jsonl") == ["x"] * 4
     convert("big.parquet", "-o", "out.jsonl", interpreter=interpreter)
