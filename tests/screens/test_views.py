@@ -162,6 +162,22 @@ def a_chart_without_points_says_why():
 
 
 @test
+def charts_of_another_x_range_have_labels_of_their_own():
+    log = Log("runs/late/log.mp")
+    log.put("head", 0, run="late", method="mod", layers=2, steps=100)
+    for step in range(1, 101):
+        late = {"late": 1.0, "later": 1.0} if step > 90 else {}
+        log.put("metric", step, loss=3.0, grad_norm=1.0, lr=0.1, tok_s=9.0, **late)
+    screen, zoomed = play("shot", "keys i", "shot", words=("late", "--view", "monitor"))[:2]
+    labels = [y for y, line in enumerate(screen) if re.search(r" 50 +100", line)]
+    rows = [next(y for y, line in enumerate(screen) if name in line) for name in ("  lr ", "  late ")]
+    assert labels == [y - 1 for y in rows], (labels, rows, screen)
+    shows(screen, " 95 ", " 100")
+    row = next(y for y, line in enumerate(zoomed) if "  lr " in line)
+    assert "│" in zoomed[row - 1], zoomed  # all have one range: it is that below
+
+
+@test
 def the_budget_is_the_one_that_was_set():
     log = Log("runs/budget/log.mp")
     log.put("head", 0, run="budget", method="edp", layers=2, steps=100, config={"edp.target_ratio": "0.6"})
