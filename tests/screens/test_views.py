@@ -259,6 +259,18 @@ def the_stepper_names_the_text_that_it_shows():
 
 
 @test
+def a_stepper_whose_text_was_refused_is_not_loading():
+    run("train", "hops", "model.dim=32", "model.head_dim=16", "model.ffn=64", "train.batch=2", "train.seq=32", "train.steps=2",
+        "train.samples=64", "train.final_tokens=256", "train.eval_tokens=128", "train.time_rounds=0", "train.probes=1", "--run", "edges")
+    for n in (4, 40, 400, 2000):
+        screen = play("command prompt Tom had", "keys ] r", *["keys h"] * n, words=("tiny", "edges", "--view", "stepper"))[-1]
+        if not has(screen, " edges  loading"):
+            break
+    shows(screen, " edges  ready")
+    shows(screen, "No text yet")
+
+
+@test
 def undo_of_the_choice_of_a_checkpoint_loads_it():
     for view in ("stepper", "generate"):
         first, newest, undone = play("keys h h", "shot", "keys m", "keys h h", "shot", "keys u", "keys h h", "shot",
