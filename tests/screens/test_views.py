@@ -371,6 +371,19 @@ def experts_by_load_by_token_and_by_step():
 
 
 @test
+def the_ends_of_the_experts_of_a_layer_are_named():
+    for name, counts, colder in (("even", [4, 3, 2, 1], "the coldest expert of this layer"),
+                                 ("dead", [4, 3, 2, 0], "the colder experts have no assignments"),
+                                 ("none", [0, 0, 0, 0], "no expert of this layer has assignments")):
+        log = Log("runs/%s/log.mp" % name)
+        log.put("head", 0, run=name, method="dense", layers=1, steps=10, experts=4, experts_per_token=1)
+        log.put("metric", 1, loss=3.0)
+        log.put("matrix", 1, name="expert_load", rows=1, cols=4, value=counts)
+        hotter = "the hottest expert of this layer" if sum(counts) else colder
+        says("experts", ("keys [ h", hotter), ("keys ] h ] h ] h ] h", colder), run=name)
+
+
+@test
 def timeline_goes_to_a_step_lists_and_marks():
     says("timeline", ("keys c", "p play"), ("keys j k q", "p play"), ("keys Esc", "p play"),
         ("command step x", "step x: expected a training step"),
