@@ -622,6 +622,17 @@ def the_names_of_points_are_next_to_them_in_any_script():
 
 
 @test
+def an_experiment_of_one_layer_has_one_layer():
+    for name, layers, loss in (("flat", 1, 2.0), ("flat-2", 2, 3.0)):
+        log = Log("runs/%s/log.mp" % name)
+        log.put("head", 0, run=name, method="mod", layers=layers, steps=10, config={"model.layers": str(layers)})
+        log.put("eval", 10, task="final", routing="causal", loss=loss, flops_ratio=loss / 4)
+    screen = play(words=("flat", "flat-2", "--view", "pareto"), size="120x24")[-1]
+    shows(screen, "mod, 1 layer  ")
+    shows(screen, "mod, 2 layers  ")
+
+
+@test
 def tokens_seen_are_those_of_training():
     log = Log("runs/seen/log.mp")
     log.put("head", 0, run="seen", method="mod", layers=1, steps=10)
