@@ -715,6 +715,17 @@ def compare_keeps_its_text_when_a_and_b_are_exchanged():
 
 
 @test
+def compare_names_the_checkpoint_of_another_run():
+    step = "step-00000005"
+    for a, b in (("tiny", "two"), ("two", "tiny")):
+        screen = run("show", "compare", a, "runs/%s/checkpoints/%s" % (b, step), "--text", "Tom had", "--size", "80x24").splitlines()
+        assert screen[2].startswith(" A %s  B %s %s  ready" % (a, b, step)), screen[2]
+        shows(screen, "B %s %s  mean depth" % (b, step))
+    screen = run("show", "compare", "tiny", "runs/tiny/checkpoints/" + step, "--text", "Tom had", "--size", "80x24").splitlines()
+    assert screen[2].startswith(" A tiny  B %s  ready" % step), screen[2]
+
+
+@test
 def a_resumed_run_is_compared_by_a_probe_that_was_not_superseded():
     for name in ("back", "other"):
         log = Log("runs/%s/log.mp" % name)
