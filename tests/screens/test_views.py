@@ -178,6 +178,18 @@ def charts_of_another_x_range_have_labels_of_their_own():
 
 
 @test
+def steps_are_labelled_above_panels_of_layers():
+    log = Log("runs/layered/log.mp")
+    log.put("head", 0, run="layered", method="mod", layers=2, steps=100)
+    for step in range(1, 101):
+        log.put("metric", step, loss=3.0, grad_norm=1.0, lr=0.1, tok_s=9.0)
+    log.put("layer", 100, gate_ratio=[0.5, 0.5], threshold=[0.1, 0.2])
+    screen = play(words=("layered", "--view", "monitor"))[-1]
+    row = next(y for y, line in enumerate(screen) if "gate ratio" in line and "threshold" in line)
+    shows([screen[row - 1]], " 50 ", " 100 ", " 50 ", " 100")
+
+
+@test
 def the_budget_is_the_one_that_was_set():
     log = Log("runs/budget/log.mp")
     log.put("head", 0, run="budget", method="edp", layers=2, steps=100, config={"edp.target_ratio": "0.6"})
