@@ -120,7 +120,7 @@ static void add_difference(struct str *out, const char *key, const char *value)
     const char *dot = strrchr(key, '.');
     const char *word = dot ? dot + 1 : key;
     if (strcmp(word, "layers") == 0)
-        str_addf(out, "%s%s layers", out->len ? ", " : "", value);
+        str_addf(out, "%s%s layer%s", out->len ? ", " : "", value, strcmp(value, "1") ? "s" : "");
     else if (strcmp(word, "target_ratio") == 0)
         str_addf(out, "%sratio %s", out->len ? ", " : "", value);
     else

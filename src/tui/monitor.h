@@ -60,7 +60,11 @@ enum { MONITOR_WEIGHTS = 5 };
 
 /* Lists the panels that the open runs have data for: known panels first, then all other metrics. */
 void monitor_find_panels(struct view *v);
+/* is_compact: without labels of the x axis. */
 void monitor_draw_panel(struct view *v, int index, struct area a, int is_compact);
+/* 0 when panels a and b are line charts of different x ranges: the labels of one do not hold for
+ * the other. */
+int monitor_same_x(struct view *v, int a, int b);
 /* Draws the values at the cursor, one per curve. */
 void monitor_draw_readout(struct view *v, int index, struct area line);
 int monitor_log_y(const struct monitor *m, int index);

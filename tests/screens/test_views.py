@@ -162,6 +162,34 @@ def a_chart_without_points_says_why():
 
 
 @test
+def charts_of_another_x_range_have_labels_of_their_own():
+    log = Log("runs/late/log.mp")
+    log.put("head", 0, run="late", method="mod", layers=2, steps=100)
+    for step in range(1, 101):
+        late = {"late": 1.0, "later": 1.0} if step > 90 else {}
+        log.put("metric", step, loss=3.0, grad_norm=1.0, lr=0.1, tok_s=9.0, **late)
+    screen, zoomed = play("shot", "keys i", "shot", words=("late", "--view", "monitor"))[:2]
+    labels = [y for y, line in enumerate(screen) if re.search(r" 50 +100", line)]
+    rows = [next(y for y, line in enumerate(screen) if name in line) for name in ("  lr ", "  late ")]
+    assert labels == [y - 1 for y in rows], (labels, rows, screen)
+    shows(screen, " 95 ", " 100")
+    row = next(y for y, line in enumerate(zoomed) if "  lr " in line)
+    assert "│" in zoomed[row - 1], zoomed  # all have one range: it is that below
+
+
+@test
+def steps_are_labelled_above_panels_of_layers():
+    log = Log("runs/layered/log.mp")
+    log.put("head", 0, run="layered", method="mod", layers=2, steps=100)
+    for step in range(1, 101):
+        log.put("metric", step, loss=3.0, grad_norm=1.0, lr=0.1, tok_s=9.0)
+    log.put("layer", 100, gate_ratio=[0.5, 0.5], threshold=[0.1, 0.2])
+    screen = play(words=("layered", "--view", "monitor"))[-1]
+    row = next(y for y, line in enumerate(screen) if "gate ratio" in line and "threshold" in line)
+    shows([screen[row - 1]], " 50 ", " 100 ", " 50 ", " 100")
+
+
+@test
 def the_budget_is_the_one_that_was_set():
     log = Log("runs/budget/log.mp")
     log.put("head", 0, run="budget", method="edp", layers=2, steps=100, config={"edp.target_ratio": "0.6"})
@@ -240,6 +268,18 @@ def the_stepper_names_the_text_that_it_shows():
     prompt = [line for line in probed if line.startswith(" prompt ")]
     assert prompt and prompt[0] in again, (prompt, again)
     shows(why, "source", "not a record")
+
+
+@test
+def a_stepper_whose_text_was_refused_is_not_loading():
+    run("train", "hops", "model.dim=32", "model.head_dim=16", "model.ffn=64", "train.batch=2", "train.seq=32", "train.steps=2",
+        "train.samples=64", "train.final_tokens=256", "train.eval_tokens=128", "train.time_rounds=0", "train.probes=1", "--run", "edges")
+    for n in (4, 40, 400, 2000):
+        screen = play("command prompt Tom had", "keys ] r", *["keys h"] * n, words=("tiny", "edges", "--view", "stepper"))[-1]
+        if not has(screen, " edges  loading"):
+            break
+    shows(screen, " edges  ready")
+    shows(screen, "No text yet")
 
 
 @test
@@ -340,6 +380,19 @@ def experts_by_load_by_token_and_by_step():
          ("keys {", "this is the first probe text"), ("keys Esc", "p play"), ("keys e", "drawing figure expert_"), run=MIXTURE)
     says("experts", ("keys Enter", "p play"), ("keys e", "drawing figure expert_map"),
          ("keys ,", "the map is at step 300; the text is of the probe at step 600"), run=MIXTURE)
+
+
+@test
+def the_ends_of_the_experts_of_a_layer_are_named():
+    for name, counts, colder in (("even", [4, 3, 2, 1], "the coldest expert of this layer"),
+                                 ("dead", [4, 3, 2, 0], "the colder experts have no assignments"),
+                                 ("none", [0, 0, 0, 0], "no expert of this layer has assignments")):
+        log = Log("runs/%s/log.mp" % name)
+        log.put("head", 0, run=name, method="dense", layers=1, steps=10, experts=4, experts_per_token=1)
+        log.put("metric", 1, loss=3.0)
+        log.put("matrix", 1, name="expert_load", rows=1, cols=4, value=counts)
+        hotter = "the hottest expert of this layer" if sum(counts) else colder
+        says("experts", ("keys [ h", hotter), ("keys ] h ] h ] h ] h", colder), run=name)
 
 
 @test
@@ -581,6 +634,17 @@ def the_names_of_points_are_next_to_them_in_any_script():
 
 
 @test
+def an_experiment_of_one_layer_has_one_layer():
+    for name, layers, loss in (("flat", 1, 2.0), ("flat-2", 2, 3.0)):
+        log = Log("runs/%s/log.mp" % name)
+        log.put("head", 0, run=name, method="mod", layers=layers, steps=10, config={"model.layers": str(layers)})
+        log.put("eval", 10, task="final", routing="causal", loss=loss, flops_ratio=loss / 4)
+    screen = play(words=("flat", "flat-2", "--view", "pareto"), size="120x24")[-1]
+    shows(screen, "mod, 1 layer  ")
+    shows(screen, "mod, 2 layers  ")
+
+
+@test
 def tokens_seen_are_those_of_training():
     log = Log("runs/seen/log.mp")
     log.put("head", 0, run="seen", method="mod", layers=1, steps=10)
@@ -660,6 +724,17 @@ def compare_keeps_its_text_when_a_and_b_are_exchanged():
     assert "next difference" in asked[-1], asked[-1]
     table = play(words=(*names, "--view", "compare"))[-1]
     assert "3 marked runs" in table[2] and "next difference" not in table[-1], "\n".join(table)
+
+
+@test
+def compare_names_the_checkpoint_of_another_run():
+    step = "step-00000005"
+    for a, b in (("tiny", "two"), ("two", "tiny")):
+        screen = run("show", "compare", a, "runs/%s/checkpoints/%s" % (b, step), "--text", "Tom had", "--size", "80x24").splitlines()
+        assert screen[2].startswith(" A %s  B %s %s  ready" % (a, b, step)), screen[2]
+        shows(screen, "B %s %s  mean depth" % (b, step))
+    screen = run("show", "compare", "tiny", "runs/tiny/checkpoints/" + step, "--text", "Tom had", "--size", "80x24").splitlines()
+    assert screen[2].startswith(" A tiny  B %s  ready" % step), screen[2]
 
 
 @test

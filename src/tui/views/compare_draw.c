@@ -32,6 +32,16 @@ static const char *title_of(const struct compare *c, int k)
                : worker_name(c->side[k].path);
 }
 
+/* The title, and the checkpoint where the path is one and the title does not name it.  Columns. */
+static int put_title(struct area line, int x, int max, const struct compare *c, int k)
+{
+    const char *title = title_of(c, k), *name = worker_name(c->side[k].path);
+    int n = area_text(line, 0, x, max, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), title);
+    if (strncmp(name, "step-", 5) == 0 && strcmp(title, name) != 0)
+        n += area_textf(line, 0, x + n, -1, ink(ROLE_TITLE), " %s", name);
+    return n;
+}
+
 static void draw_title(struct view *v, struct area line)
 {
     struct compare *c = v->state;
@@ -41,8 +51,7 @@ static void draw_title(struct view *v, struct area line)
         return;
     for (int k = 0; k < 2; k++) {
         x += area_text(line, 0, x, -1, ink_attr(ink(side_role[k]), ATTR_BOLD), side_name[k]) + 1;
-        x += area_text(line, 0, x, line.cols / 4, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
-                       title_of(c, k));
+        x += put_title(line, x, line.cols / 4, c, k);
         if (c->is_live)
             x += area_text(line, 0, x, -1, ink(ROLE_DIM),
                            worker_latency(v->app, c->side[k].path, latency));
@@ -133,9 +142,7 @@ static void map_title(struct area line, const struct compare *c, int k)
         depth += cells_depth(p, NULL, t) / p->tokens;
     int x = area_text(line, 0, 0, -1, ink_attr(ink(side_role[k]), ATTR_BOLD), side_name[k]) + 1;
     if (c->is_live) /* the text is the user's: the model has a name */
-        x += area_text(line, 0, x, line.cols / 3, ink_attr(ink(ROLE_TITLE), ATTR_BOLD),
-                       title_of(c, k)) +
-             2;
+        x += put_title(line, x, line.cols / 3, c, k) + 2;
     else
         x += cells_title(line, x, line.cols / 3, line.cols, p) + 2;
     if (isfinite(depth) && x + 24 < line.cols)

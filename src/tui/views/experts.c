@@ -249,8 +249,10 @@ static void key_by_load(struct view *v, const struct key *k, const char *args)
         s->expert = order[n - 1];
     else
         app_notify(v->app, LOG_INFO,
-                   at < 0 ? "the hottest expert of this layer"
-                          : "every other expert has no assignments");
+                   n == 0                ? "no expert of this layer has assignments"
+                   : at < 0              ? "the hottest expert of this layer"
+                   : n < s->load.experts ? "the colder experts have no assignments"
+                                         : "the coldest expert of this layer");
     mem_free(order);
     moved(v);
 }

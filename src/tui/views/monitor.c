@@ -172,10 +172,23 @@ static void choose_grid(struct monitor *m, struct area a)
     m->top = top * columns;
 }
 
+/* The chart whose x labels the rows above share: the first of lines in the lowest row with any. */
+static int labelled(const struct monitor *m)
+{
+    for (int row = m->shown_rows; row-- > 0;)
+        for (int col = 0; col < m->shown_columns; col++) {
+            int i = m->top + row * m->shown_columns + col;
+            if (i < m->panels && m->panel[i].kind == PANEL_LINES)
+                return i;
+        }
+    return m->top;
+}
+
 static void draw_grid(struct view *v, struct area a)
 {
     struct monitor *m = v->state;
     choose_grid(m, a);
+    int labels = labelled(m), labels_row = (labels - m->top) / m->shown_columns;
     for (int i = 0; i < m->panels; i++)
         m->area[i].rows = 0;
     for (int k = 0; k < m->shown_columns * m->shown_rows && m->top + k < m->panels; k++) {
@@ -183,8 +196,9 @@ static void draw_grid(struct view *v, struct area a)
         int y0 = row * a.rows / m->shown_rows, y1 = (row + 1) * a.rows / m->shown_rows;
         int x0 = col * a.cols / m->shown_columns, x1 = (col + 1) * a.cols / m->shown_columns;
         int is_last =
-            row == m->shown_rows - 1 || m->top + k + m->shown_columns >= m->panels || y1 - y0 >= 10;
-        monitor_draw_panel(v, m->top + k, area_sub(a, y0, x0, y1 - y0, x1 - x0 - 1), !is_last);
+            row == labels_row || m->top + k + m->shown_columns >= m->panels || y1 - y0 >= 10;
+        monitor_draw_panel(v, m->top + k, area_sub(a, y0, x0, y1 - y0, x1 - x0 - 1),
+                           !is_last && monitor_same_x(v, labels, m->top + k));
     }
 }
 

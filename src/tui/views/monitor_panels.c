@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "io/experiment.h"
 #include "io/metric.h"
+#include "tui/chart_scan.h"
 #include "tui/monitor.h"
 
 const double monitor_weights[MONITOR_WEIGHTS] = {0, 0.6, 0.9, 0.97, 0.99};
@@ -525,6 +526,17 @@ static void draw_shares(struct view *v, const struct panel *p, struct area a, in
     share_bars(body, p, ms, whole);
     int gap = body.rows > n + 3;
     share_notes(v, area_sub(body, n + gap, 0, body.rows - n - gap, body.cols));
+}
+
+int monitor_same_x(struct view *v, int a, int b)
+{
+    struct monitor *m = v->state;
+    if (a == b || m->x1 > m->x0 || m->panel[a].kind != PANEL_LINES ||
+        m->panel[b].kind != PANEL_LINES)
+        return 1;
+    struct chart one = make_chart(v, a), other = make_chart(v, b);
+    struct scan_axis x = scan_x_axis(&one), of = scan_x_axis(&other);
+    return x.lo == of.lo && x.hi == of.hi;
 }
 
 void monitor_draw_panel(struct view *v, int index, struct area a, int is_compact)

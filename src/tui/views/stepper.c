@@ -68,10 +68,10 @@ static void draw_title(struct view *v, struct area line)
                    s->model[0] ? worker_title(v->app, s->model) : "no model") +
          2;
     x += area_text(line, 0, x - 2, -1, ink(ROLE_DIM), worker_latency(v->app, s->model, latency));
-    const char *word = !s->session             ? "stopped"
-                       : !worker_probe(s->now) ? "loading"
-                       : stepper_is_busy(s)    ? "working"
-                                               : "ready";
+    const char *word = !s->session            ? "stopped"
+                       : !stepper_is_busy(s)  ? "ready"
+                       : worker_probe(s->now) ? "working"
+                                              : "loading";
     enum role role = !s->session ? ROLE_BAD : stepper_is_busy(s) ? ROLE_WARN : ROLE_GOOD;
     x += area_text(line, 0, x, 7, ink(role), word);
     x = x < 8 ? x : x + 7 - (int)strlen(word) + 2; /* the same column for every word */
