@@ -239,6 +239,8 @@ static const char *binary_kind(const char *p, size_t n)
         {"PAR1", 4, "Parquet"},
         {"%PDF", 4, "PDF"},
         {"GGUF", 4, "GGUF"},
+        {"\xff\xfe", 2, "UTF-16"},
+        {"\xfe\xff", 2, "UTF-16"},
     };
     for (size_t i = 0; i < DS_LEN(kinds); i++)
         if (n >= kinds[i].n && memcmp(p, kinds[i].magic, kinds[i].n) == 0)

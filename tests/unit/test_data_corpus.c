@@ -113,6 +113,10 @@ T(errors_name_the_file_and_the_line)
     t_fails(corpus_open(&c, &o, &err), &err, DS_EFORMAT, "line 1");
     o.path = put(dir, "a.gz", "\x1f\x8b\x08zzzz", 7);
     t_fails(corpus_open(&c, &o, &err), &err, DS_EFORMAT, "gzip");
+    o.path = put(dir, "le.txt", "\xff\xfeO\0n\0c\0e\0", 10);
+    t_fails(corpus_open(&c, &o, &err), &err, DS_EFORMAT, "UTF-16 file, expected text");
+    o.path = put(dir, "be.txt", "\xfe\xff\0O\0n\0c\0e", 10);
+    t_fails(corpus_open(&c, &o, &err), &err, DS_EFORMAT, "UTF-16 file, expected text");
     o.path = "/nonexistent/file";
     t_fails(corpus_open(&c, &o, &err), &err, DS_EIO, "nonexistent");
     o.path = dir;
