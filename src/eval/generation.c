@@ -35,7 +35,7 @@ static const struct opt gen_opts[] = {
     {"speedup_by",  OPT_ENUM, AT(speedup_by),  "flops", 0, 0, "flops|time", "measure of target_speedup: FLOPs of the whole model, or decoding time", NULL},
     {"threshold_offset", OPT_REAL, AT(threshold_offset), "0", -100, 100, NULL, "offset added to every threshold (what-if), in standard deviations of the signal", NULL},
     {"exit.layer",  OPT_INT,  AT(exit_layer),  "0",   0, 1 << 20, NULL, "run the first E layers, then the head; 0 = all", NULL},
-    {"speculate",   OPT_STRING, AT(speculate), "off", 0, 0, NULL, "tokens that draft= drafts for one verifying pass: 1 to 64, auto (by acceptance and cost of the last rounds) or off; the text is that of ordinary decoding; one text at a time, batch= has no effect", NULL},
+    {"speculate",   OPT_STRING, AT(speculate), "off", 0, 0, NULL, "tokens that draft= drafts for one verifying pass: 1 to 64, auto (by acceptance and cost of the last rounds) or off; at temperature=0 the text is that of ordinary decoding, above it one of the same distribution; one text at a time, batch= has no effect", NULL},
     {"draft",       OPT_STRING, AT(draft),     "",    0, 0, NULL, "exit:E (first E layers), skip:3,5-8 (all layers but these), capacity:C, or routed (for routing=dense)", NULL},
     {"draft.confidence", OPT_REAL, AT(confidence), "0", 0, 1, NULL, "a draft ends where its most likely token is less probable; 0 = never", NULL},
     {"time_rounds", OPT_INT,  AT(time_rounds), "3",   0, ROUNDS_MAX, NULL, "timing rounds against the dense model; 0 = not timed", NULL},

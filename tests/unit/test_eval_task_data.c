@@ -154,6 +154,21 @@ T(rows_are_read_in_the_shapes_that_people_have)
         "y\nA. 1\nB. 2\nC. 3\nD. 4\nAnswer:", "C");
 }
 
+T(each_arc_task_reads_its_own_file_of_a_directory_with_both)
+{
+    const char *d = t_tmpdir();
+    file(d, "ARC-Challenge-Test.jsonl",
+         "{\"question\": \"hard\", \"choices\": [\"a\", \"b\"], \"gold\": 1}\n");
+    file(d, "ARC-Easy-Test.jsonl",
+         "{\"question\": \"easy\", \"choices\": [\"a\", \"b\"], \"gold\": 1}\n");
+    struct task_set s = set_of("arc_easy", d);
+    t_str(s.parts.v[0].asked.v[0].query, "Question: easy\nAnswer:");
+    task_set_close(&s);
+    s = set_of("arc_challenge", d);
+    t_str(s.parts.v[0].asked.v[0].query, "Question: hard\nAnswer:");
+    task_set_close(&s);
+}
+
 T(subjects_in_one_file_are_distinguished)
 {
     const char *d = t_tmpdir();

@@ -1,6 +1,9 @@
 /* The model that tasks ask: scores of choices, of text and of whole texts, and what they cost. */
+#include <ctype.h>
+
 #include "../kit.h"
 #include "base/mem.h"
+#include "data/tokenizer/pieces.h"
 #include "eval/task.h"
 #include "eval/tasks/task_score.h"
 
@@ -309,6 +312,56 @@ T(text_ends_at_the_ids_of_the_model)
     t_true(memcmp(cut.p, all.p, cut.len) == 0 && less.scored < cost.scored);
     scorer_close(c);
     str_release(&all);
+    str_release(&cut);
+    subject_close(&s);
+}
+
+/* Gives the end-of-text token the text of two letters that the model writes after *prompt; returns
+ * where they begin. */
+static size_t spell_end(struct subject *s, struct scorer *c, char prompt[3])
+{
+    static const char *const none[] = {NULL};
+    struct str all = {0};
+    struct tokenizer_parts p = {0};
+    struct task_cost cost = {0};
+    struct err e = {0};
+    size_t at = SIZE_MAX;
+    for (; at == SIZE_MAX && prompt[0] <= 'Z'; prompt[0] += at == SIZE_MAX) {
+        t_ok(scorer_text(c, prompt, none, &all, &cost, &e), &e);
+        for (size_t i = 2; i + 1 < all.len && at == SIZE_MAX; i++)
+            at = isgraph((unsigned char)all.p[i]) && isgraph((unsigned char)all.p[i + 1]) &&
+                         strstr(all.p, (char[]){all.p[i], all.p[i + 1], 0}) == all.p + i
+                     ? i
+                     : SIZE_MAX;
+    }
+    t_true(at != SIZE_MAX);
+    t_ok(tokenizer_parts(&p, s->tokenizer, &e), &e);
+    tokenizer_free(s->tokenizer);
+    p.token[V - 1].text = all.p + at;
+    p.token[V - 1].n = 2;
+    t_ok(tokenizer_from_parts(&s->tokenizer, &p, "parts", &e), &e);
+    tokenizer_parts_release(&p);
+    str_release(&all);
+    return at;
+}
+
+/* As ordinary tokens; lm-evaluation-harness adds it to the stop strings. */
+T(text_ends_where_the_model_spells_the_end_of_text)
+{
+    static const char *const none[] = {NULL};
+    struct subject s = subject("edp");
+    struct scorer *c = NULL;
+    struct err e = {0};
+    struct task_options o = options("gsm8k", "");
+    struct str cut = {0};
+    struct task_cost cost = {0};
+    char prompt[3] = "A:";
+    t_ok(scorer_open(&c, &s, &o, &e), &e);
+    size_t at = spell_end(&s, c, prompt);
+    t_ok(scorer_text(c, prompt, none, &cut, &cost, &e), &e);
+    t_eq(cut.len, at);
+    t_eq(cost.scored, at + 2);
+    scorer_close(c);
     str_release(&cut);
     subject_close(&s);
 }

@@ -40,7 +40,8 @@ def a_rejected_key_is_rejected_in_every_spelling():
         refused("unsupported by --benchmark", "eval", "mod", "--benchmark", word)
     for word in ("++shots=1", "limit=3", "+max_gen=4", "--results=x"):
         refused("unsupported by task=ppl", "eval", "mod", word)
-    for word in ("++stride=3", "windows=sliding", "+tokens=4"):
+    for word in ("++stride=3", "windows=sliding", "+tokens=4", "data.docs=3", "data.text_key=body", "data.max_bytes=9",
+                 "data.format=lines", "data.val_fraction=0.1", "data.loss=answers"):
         refused("expected task=ppl", "eval", "mod", "task=piqa", word)
 
 

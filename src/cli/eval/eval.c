@@ -300,8 +300,12 @@ static int check_settings(const struct cli_args *a, const struct ppl_options *o,
 {
     static const char *const of_one[] = {"capacity", "target_speedup", "speedup_by", "exit.layer"},
                              *const of_tasks[] = {"shots", "limit", "max_gen", "results"},
-                             *const of_ppl[] = {"windows", "stride", "split", "tokens",
-                                                "exit.layer"},
+                             *const of_ppl[] = {"windows",        "stride",
+                                                "split",          "tokens",
+                                                "exit.layer",     "data.format",
+                                                "data.text_key",  "data.docs",
+                                                "data.max_bytes", "data.val_fraction",
+                                                "data.loss"},
                              *const of_table[] = {"capacities"},
                              *const of_calibrate[] = {"risk", "delta"};
     static const char *const of_search[] = {"speedup_by"};

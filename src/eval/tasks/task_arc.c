@@ -66,14 +66,16 @@ static int add_row(struct task_doc *d, const struct json_node *row, const char *
     return rc == 0 ? task_set(&d->target, d->choice[d->gold], e) : rc;
 }
 
+/* A directory may hold the files of both sets. */
 static int read_arc(struct task_parts *out, const struct task *t, const struct task_env *env,
                     struct err *e)
 {
-    static const char *const asked[] = {"test.jsonl", "ARC-Challenge-Test.jsonl",
-                                        "ARC-Easy-Test.jsonl", NULL};
-    static const char *const shots[] = {"train.jsonl", "ARC-Challenge-Train.jsonl",
-                                        "ARC-Easy-Train.jsonl", NULL};
-    return task_read_splits(out, t, env, asked, shots, add_row, e);
+    static const char *const asked[2][3] = {{"test.jsonl", "ARC-Challenge-Test.jsonl"},
+                                            {"test.jsonl", "ARC-Easy-Test.jsonl"}};
+    static const char *const shots[2][3] = {{"train.jsonl", "ARC-Challenge-Train.jsonl"},
+                                            {"train.jsonl", "ARC-Easy-Train.jsonl"}};
+    int is_easy = strcmp(t->name, "arc_easy") == 0;
+    return task_read_splits(out, t, env, asked[is_easy], shots[is_easy], add_row, e);
 }
 
 #define ARC(what, help)                                                                            \

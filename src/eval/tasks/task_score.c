@@ -375,12 +375,19 @@ int scorer_choices(struct scorer *s, const char *prompt, const struct task_doc *
     return rc;
 }
 
-/* Byte offset of the first stop string, or SIZE_MAX. */
-static size_t stop_at(const char *text, const char *const *until)
+/* Byte offset of the first stop string, or SIZE_MAX.  The text of the end-of-text token is one too,
+ * as in lm-evaluation-harness: a model may spell it with other tokens. */
+static size_t stop_at(const struct scorer *s, const char *text, const char *const *until)
 {
-    size_t first = SIZE_MAX;
+    const struct tokenizer *t = s->s->tokenizer;
+    size_t first = SIZE_MAX, n = 0;
+    const char *end = tokenizer_piece(t, tokenizer_eot(t), &n), *hit = NULL;
+    for (const char *p = text; n > 0 && *p && !hit; p++)
+        hit = strncmp(p, end, n) == 0 ? p : NULL;
+    if (hit)
+        first = (size_t)(hit - text);
     for (; *until; until++) {
-        const char *hit = strstr(text, *until);
+        hit = strstr(text, *until);
         if (hit && (size_t)(hit - text) < first)
             first = (size_t)(hit - text);
     }
@@ -411,7 +418,7 @@ static int text_on(struct scorer *s, const char *const *until, struct str *out,
             return err_set(e, DS_EMEM, "out of memory for a text");
         str_reset(out);
         tokenizer_decode(s->s->tokenizer, s->line.v, s->line.n, out);
-        if (stop_at(str_text(out), until) != SIZE_MAX || made + 1 == s->o.max_gen)
+        if (stop_at(s, str_text(out), until) != SIZE_MAX || made + 1 == s->o.max_gen)
             break;
         rc = feed(s, &id, 1, cost, e);
         model_logits(s->s->model, 0, s->logits);
@@ -434,7 +441,7 @@ int scorer_text(struct scorer *s, const char *prompt, const char *const *until, 
         rc = start(s, s->prompt.v + from, s->prompt.n - from, cost, e);
     if (rc == 0)
         rc = text_on(s, until, out, cost, e);
-    size_t end = stop_at(str_text(out), until);
+    size_t end = stop_at(s, str_text(out), until);
     if (rc == 0 && end != SIZE_MAX) {
         out->len = end;
         out->p[end] = '\0';

@@ -18,7 +18,8 @@ int scorer_share(struct scorer *s, const char *text, struct err *e) DS_CHECK;
  * *cost. */
 int scorer_choices(struct scorer *s, const char *prompt, const struct task_doc *d,
                    struct task_answer *a, struct task_cost *cost, struct err *e) DS_CHECK;
-/* Greedy text, cut before the first stop string (NULL-terminated list). */
+/* Greedy text, cut before the first stop string (NULL-terminated list) or the text of the
+ * end-of-text token. */
 int scorer_text(struct scorer *s, const char *prompt, const char *const *until, struct str *out,
                 struct task_cost *cost, struct err *e) DS_CHECK;
 /* Sum of log-probabilities of a whole text, each token predicted once. */
