@@ -283,6 +283,15 @@ def a_stepper_whose_text_was_refused_is_not_loading():
 
 
 @test
+def layers_after_an_exit_keep_no_keys():
+    run("trace", "tiny", "--text", "Tom had", "exit.layer=3", "-o", "exit.mp")
+    for down, kept in ((2, "kept"), (3, "none"), (5, "none")):
+        screen = run("show", "depth", "exit.mp", "--size", "100x30", "--keys", ";".join(["k"] * 6 + ["j"] * down)).splitlines()
+        shows(screen, "layer %d " % down)
+        shows(screen, "K/V ", " " + kept)
+
+
+@test
 def undo_of_the_choice_of_a_checkpoint_loads_it():
     for view in ("stepper", "generate"):
         first, newest, undone = play("keys h h", "shot", "keys m", "keys h h", "shot", "keys u", "keys h h", "shot",

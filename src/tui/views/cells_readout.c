@@ -147,6 +147,15 @@ static void add_category(struct rows *r, const struct cells *c, int field)
         snprintf(row->value, sizeof row->value, "%ld", (long)x);
 }
 
+/* A layer after the exit of a whole pass.  In a loop K/V of an earlier iteration may serve. */
+static int is_left_out(const struct cells *c)
+{
+    const struct probe *p = c->probe;
+    const struct matrix *flops = probe_cell(p, "flops");
+    size_t at = (size_t)c->seen_layer * (size_t)p->tokens + (size_t)c->seen_token;
+    return flops && flops->v[at] == 0 && runview_config_int(c->view, "model.loop", 1) == 1;
+}
+
 static void cell_rows(struct rows *r, const struct cells *c)
 {
     const struct probe *p = c->probe;
@@ -168,6 +177,8 @@ static void cell_rows(struct rows *r, const struct cells *c)
             str_copy(add(r, "  inferred")->value, sizeof r->row->value, "yes");
     }
     int kv = cells_kv(c->view);
+    if (kv >= 0 && is_left_out(c))
+        kv = 0;
     if (kv >= 0)
         str_copy(add(r, "K/V")->value, sizeof r->row->value,
                  kv || cells_state(c, c->seen_layer, c->seen_token) != CELL_SKIP ? "kept" : "none");
