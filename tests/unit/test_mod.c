@@ -436,13 +436,15 @@ T(forced_cells_are_obeyed_and_keep_the_gate_of_their_logit)
         pass.record = 1;
         run(m, pass);
         const real *router = kit_cells(m, "router");
-        for (int l = 0; l < L; l++)
+        for (int l = 0; l < L; l++) {
+            t_eq(m->plan[l].kv, KV_PLAN); /* also of a block that every token runs otherwise */
             for (int i = 0; i < B * T; i++) {
                 int at = l * B * T + i;
                 double gate = l % 2 ? 2 * sigmoid((double)router[at]) : 1;
                 if (force[at] >= 0)
                     t_near(gate_of(m, l, i), force[at] ? gate : 0, 1e-6);
             }
+        }
         for (int k = 0; k < m->plan[1].n; k++)
             t_true(m->plan[1].weight[k] == 0 || force[B * T + m->plan[1].row[k]] < 0);
     }

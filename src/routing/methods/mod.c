@@ -379,7 +379,7 @@ static void make_plan(struct route *r, int l, struct plan *out, int all_rows)
     for (int i = 0; i < r->pass.R; i++)
         s->weight[i] = routed && s->want[i] && route_forced(r, l, i) < 0;
     plan_from_mask(out, s->want, s->weight, NULL, r->pass.R, all_rows);
-    out->kv = routed && opts_of(r)->kv == 1 ? KV_PLAN : KV_ALL;
+    out->kv = opts_of(r)->kv == 1 ? KV_PLAN : KV_ALL;
     if (routed)
         set_gates(r, l, out);
 }
