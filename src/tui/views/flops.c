@@ -227,9 +227,10 @@ static int draw_classes(struct area a, const struct source *s, double mean, int 
         if (n[c] <= 0)
             continue;
         int room = a.cols * 2 / 5 - 1 - snprintf(count, sizeof count, "%.0f", n[c]);
-        /* the name is cut rather than the count */
-        snprintf(label[bars], sizeof label[bars], "%.*s %s", room < 4 ? 4 : room, runview_class(c),
-                 count);
+        const char *name = runview_class(c); /* is cut rather than the count */
+        int len = (int)strlen(name), is_cut = len > (room < 5 ? 5 : room);
+        len = is_cut ? (room < 5 ? 5 : room) - 1 : len;
+        snprintf(label[bars], sizeof label[bars], "%.*s%s %s", len, name, is_cut ? "." : "", count);
         bar[bars] = (struct bar){
             .label = label[bars], .value = sum[c] / n[c] / unit, .role = ROLE_SERIES_2};
         bars++;

@@ -222,10 +222,11 @@ static void draw_checkpoints(struct page *p, const struct home_details *d, int m
         double val = val_at(d->view, c->step);
         int n = snprintf(text, sizeof text, "step %" PRId64, c->step);
         if (isfinite(val))
-            n += snprintf(text + n, sizeof text - (size_t)n, "  val %.4f", val);
-        if (isfinite(c->bytes))
-            n += snprintf(text + n, sizeof text - (size_t)n, "  %sB", str_si(si, c->bytes));
-        snprintf(text + n, sizeof text - (size_t)n, "%s%s", c->is_best ? "  best" : "",
+            n += snprintf(text + n, sizeof text - (size_t)n, " val %.4f", val);
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s", c->is_best ? " best" : "");
+        if (isfinite(c->bytes)) /* the first to be cut off */
+            n += snprintf(text + n, sizeof text - (size_t)n, " %sB", str_si(si, c->bytes));
+        snprintf(text + n, sizeof text - (size_t)n, "%s",
                  i + 1 == (size_t)max && d->checkpoints > (size_t)max ? "  ..." : "");
         line(p, i == 0 ? "saved" : "", c->is_best ? ROLE_GOOD : ROLE_TEXT, text);
     }
