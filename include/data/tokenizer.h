@@ -48,6 +48,8 @@ int tokenizer_vocab(const struct tokenizer *t);   /* largest id + 1 */
 int32_t tokenizer_eot(const struct tokenizer *t); /* end of text / document separator, -1 if none */
 /* Token that the file's template puts before a text, -1 if none. */
 int32_t tokenizer_bos(const struct tokenizer *t);
+/* Token in place of characters without one, -1 if none. */
+int32_t tokenizer_unk(const struct tokenizer *t);
 int tokenizer_is_special(const struct tokenizer *t, int32_t id);
 const char *tokenizer_kind(const struct tokenizer *t); /* "bytes", "bpe", "unigram" */
 /* Appends the ids; special tokens in the text are plain text unless allow_special. Bounded on

@@ -41,7 +41,7 @@ int cli_single(const struct cli_args *a, const char *command, const char *what, 
 /* The preset arguments, followed by that of --mode quick|scratch|transfer: heap array (mem_free),
  * texts borrowed. */
 int cli_presets(const struct cli_args *a, const char ***preset, size_t *n, struct err *e) DS_CHECK;
-/* All of stdin or of a file ("-" = stdin), at most cap bytes. */
+/* All of stdin or of a file ("-" = stdin), at most cap bytes, without a byte-order mark. */
 int cli_read_text(struct str *out, const char *path, uint64_t cap, struct err *e) DS_CHECK;
 /* A tokenizer file, a directory with one, "bytes", or a model. */
 struct tokenizer;

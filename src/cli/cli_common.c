@@ -128,12 +128,10 @@ int cli_presets(const struct cli_args *a, const char ***preset, size_t *n, struc
     return 0;
 }
 
-int cli_read_text(struct str *out, const char *path, uint64_t cap, struct err *e)
+static int read_stdin(struct str *out, uint64_t cap, struct err *e)
 {
     char buf[16384];
     size_t got;
-    if (strcmp(path, "-") != 0)
-        return fs_read_file(out, path, cap, e);
     for (;;) {
         int rc = fs_read_some(STDIN_FILENO, buf, sizeof buf, &got, "standard input", e);
         if (rc < 0 || got == 0)
@@ -145,6 +143,16 @@ int cli_read_text(struct str *out, const char *path, uint64_t cap, struct err *e
             return err_set(e, DS_ERANGE, "standard input: must be at most %llu bytes",
                            (unsigned long long)cap);
     }
+}
+
+int cli_read_text(struct str *out, const char *path, uint64_t cap, struct err *e)
+{
+    int rc = strcmp(path, "-") == 0 ? read_stdin(out, cap, e) : fs_read_file(out, path, cap, e);
+    if (rc == 0 && out->len >= 3 && memcmp(out->p, "\xef\xbb\xbf", 3) == 0) {
+        out->len -= 3;
+        memmove(out->p, out->p + 3, out->len + 1);
+    }
+    return rc;
 }
 
 static int add_seed(int64_t *seed, size_t *n, const char *p, const char *end, const char *text,

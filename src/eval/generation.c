@@ -106,9 +106,11 @@ int gen_check(const struct subject *s, const struct gen_options *o, struct err *
                        "%srouting=topk depends on later tokens, which do not exist yet during "
                        "generation; use routing=causal or dense (eval and trace support topk)",
                        gen_speculates(o) ? "speculate: " : "");
-    if (o->sampler == GEN_SAMPLER_LLAMA2C && (o->seed == 0 || o->top_k > 0))
+    if (o->sampler == GEN_SAMPLER_LLAMA2C && (o->seed == 0 || o->top_k > 0 || o->min_p > 0))
         return err_set(e, DS_EUSAGE, "sampler=llama2c does not support %s",
-                       o->seed == 0 ? "seed=0" : "top_k");
+                       o->seed == 0   ? "seed=0"
+                       : o->top_k > 0 ? "top_k"
+                                      : "min_p");
     int rc = route_ready(&s->model->route, &pass, e);
     if (rc == 0)
         rc = model_check_exit(s->model, o->exit_layer, e);

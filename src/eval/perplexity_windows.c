@@ -54,17 +54,6 @@ void windows_rows_free(struct windows_rows *x)
 
 /* ---- documents ---- */
 
-static uint64_t piece_bytes(const struct windows *w, uint64_t from, uint64_t n)
-{
-    uint64_t sum = 0;
-    for (uint64_t i = from; i < from + n; i++) {
-        size_t k = 0;
-        if (tokenizer_piece(w->tokenizer, w->stream.v[i], &k))
-            sum += k;
-    }
-    return sum;
-}
-
 static int add_window(struct windows *w, uint64_t at, int64_t n, int64_t skip, struct err *e)
 {
     void *v = w->v;
@@ -75,7 +64,6 @@ static int add_window(struct windows *w, uint64_t at, int64_t n, int64_t skip, s
         .at = at,
         .n = (int32_t)n,
         .skip = (int32_t)skip,
-        .bytes = piece_bytes(w, at + (uint64_t)skip + 1, (uint64_t)(n - skip)),
     };
     return 0;
 }
@@ -106,6 +94,44 @@ static int check_ids(const struct windows *w, uint64_t from, size_t doc, struct 
     return 0;
 }
 
+/* Bytes of the piece at `at`, without a space that the tokenizer put in front of the text, which
+ * begins at `text`. */
+static size_t piece_bytes(const struct windows *w, const struct document *d, uint64_t text,
+                          uint64_t at)
+{
+    size_t n = 0;
+    const char *piece = tokenizer_piece(w->tokenizer, w->stream.v[at], &n);
+    return n - (at == text && n > 0 && piece[0] == ' ' && d->text[0] != ' ');
+}
+
+/* Counts the bytes of text that the windows from `first` on predict.  Unknown tokens share what the
+ * other pieces lack; without them, normalisation has changed the text and all are scaled.  Sums are
+ * rounded, so that windows over all of a document have all its bytes. */
+static void count_bytes(struct windows *w, const struct document *d, size_t first, uint64_t text)
+{
+    int32_t unk = tokenizer_unk(w->tokenizer);
+    double known = 0, unknown = 0, each = 0, scale = 1, sum = 0, len = (double)d->len;
+    uint64_t given = 0;
+    for (uint64_t i = text; i < w->stream.n; i++)
+        if (w->stream.v[i] == unk)
+            unknown++;
+        else
+            known += (double)piece_bytes(w, d, text, i);
+    if (unknown > 0 && known < len)
+        each = (len - known) / unknown;
+    else if (known > 0)
+        scale = len / known;
+    for (size_t k = first; k < w->n; k++) {
+        struct window *x = &w->v[k];
+        for (int32_t i = x->skip + 1; i <= x->n; i++)
+            sum += w->stream.v[x->at + (uint64_t)i] == unk
+                       ? each
+                       : scale * (double)piece_bytes(w, d, text, x->at + (uint64_t)i);
+        x->bytes = (uint64_t)llround(sum) - given;
+        given += x->bytes;
+    }
+}
+
 static int add_document(struct windows *w, const struct document *d, size_t i, struct err *e)
 {
     const struct tokenizer *t = w->tokenizer;
@@ -123,13 +149,7 @@ static int add_document(struct windows *w, const struct document *d, size_t i, s
         rc = cut_document(w, at, (int64_t)(w->stream.n - at), e);
     if (rc < 0)
         return err_add(e, rc, "document %zu", i);
-    /* A space that the tokenizer puts in front of a text is not one of its bytes. */
-    uint64_t pieces = piece_bytes(w, text, w->stream.n - text);
-    if (w->n > first && pieces > d->len && w->v[first].bytes > pieces - d->len)
-        w->v[first].bytes -= pieces - d->len;
-    for (size_t k = first; k < w->n && pieces < d->len && pieces > 0; k++) /* unknown characters */
-        w->v[k].bytes =
-            (uint64_t)llround((double)w->v[k].bytes * ((double)d->len / (double)pieces));
+    count_bytes(w, d, first, text);
     return 0;
 }
 

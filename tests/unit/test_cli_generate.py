@@ -57,6 +57,18 @@ def a_batch_equals_its_prompts_run_singly_in_order():
 
 
 @test
+def a_byte_order_mark_is_not_part_of_a_prompt():
+    mark = b"\xef\xbb\xbf"
+    for name, text in (("marked.jsonl", b'{"prompt": "A dog"}\n'), ("marked.txt", b"A dog")):
+        with open(name, "wb") as f:
+            f.write(mark + text)
+    want = lines("tiny", "--prompt", "A dog", "max_tokens=1")[0]["prompt_ids"]
+    for words in ("--batch", "marked.jsonl"), ("--batch", "marked.txt"), ("--file", "marked.txt"):
+        assert lines("tiny", *words, "max_tokens=1")[0]["prompt_ids"] == want, words
+    assert lines("tiny", "--file", "-", "max_tokens=1", data=mark + b"A dog")[0]["prompt_ids"] == want
+
+
+@test
 def a_bad_batch_names_file_and_line():
     for text, part in (('ok\n{"x": 1}\n', "bad.txt:2"), ('"open\n', "bad.txt:1"), ("\n\n", "no prompt"),
                        ('{"messages": []}\n', "--chat")):

@@ -496,6 +496,9 @@ T(the_llama2c_sampler_reports_unsupported_options)
     o.top_k = 3;
     t_fails(gen_check(&s, &o, &e), &e, DS_EUSAGE, "top_k");
     o.top_k = 0;
+    o.min_p = 0.1;
+    t_fails(gen_check(&s, &o, &e), &e, DS_EUSAGE, "min_p");
+    o.min_p = 0;
     o.seed = 0;
     t_fails(gen_check(&s, &o, &e), &e, DS_EUSAGE, "seed=0");
     model_free(s.model);

@@ -120,6 +120,50 @@ T(packed_windows_are_those_of_training)
     release(&o);
 }
 
+/* A piece of "<unk>" is none of the text's bytes, and neither is the space in front of it. */
+static uint64_t bytes_of(const char *line, int kind, int seq, int stride)
+{
+    static const char model[] =
+        "{\"added_tokens\": [{\"id\": 0, \"content\": \"<unk>\", \"special\": true},"
+        " {\"id\": 1, \"content\": \"</s>\", \"special\": true}], \"normalizer\": {\"type\":"
+        " \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": \"\u2581\"},"
+        " {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\u2581\"}]},"
+        " \"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\":"
+        " {\"String\": \"\u2581\"}, \"content\": \" \"}, {\"type\": \"Fuse\"}, {\"type\": "
+        "\"Strip\","
+        " \"content\": \" \", \"start\": 1, \"stop\": 0}]},"
+        " \"model\": {\"type\": \"BPE\", \"unk_token\": \"<unk>\", \"vocab\": {\"<unk>\": 0,"
+        " \"</s>\": 1, \"\u2581\": 2, \"a\": 3, \"b\": 4}, \"merges\": []}}";
+    char path[1024], name[1024];
+    const char *dir = t_tmpdir();
+    struct opened o = {0};
+    struct err e = {0};
+    struct batch b;
+    struct loader_pos at = {0};
+    struct windows_spec s = {.kind = kind, .seq = seq, .stride = stride, .vocab = 5};
+    struct corpus_options from = {.path = path, .format = "lines"};
+    snprintf(path, sizeof path, "%s/line.txt", dir);
+    snprintf(name, sizeof name, "%s/tokenizer.json", dir);
+    t_ok(fs_write_file(path, line, strlen(line), &e), &e);
+    t_ok(fs_write_file(name, model, sizeof model - 1, &e), &e);
+    t_ok(tokenizer_load(&o.t, name, &e), &e);
+    t_eq(tokenizer_unk(o.t), 0);
+    t_ok(corpus_open(&o.c, &from, &e), &e);
+    t_ok(windows_open(&o.w, o.c, o.t, &s, &e), &e);
+    t_ok(windows_rows_new(&o.x, 80 * (size_t)seq, &e), &e);
+    uint64_t bytes = windows_next(o.w, &at, (int)windows_count(o.w), &o.x, &b);
+    release(&o);
+    return bytes;
+}
+
+T(bytes_are_those_of_the_text_where_characters_are_unknown)
+{
+    t_eq(bytes_of("abab", WINDOWS_SLIDING, 1, 1), 4);
+    for (int stride = 1; stride < 4; stride++)
+        t_eq(bytes_of("a \u00e9 b \u65e5\u672c \u00e9", WINDOWS_SLIDING, 4, stride), 16);
+    t_eq(bytes_of("ababab \u00e9 \u00e9 \u00e9 \u00e9 \u00e9", WINDOWS_DOCUMENTS, 8, 0), 6);
+}
+
 /* ---- scores ---- */
 
 static struct subject subject(const char *method)

@@ -180,6 +180,11 @@ int32_t tokenizer_bos(const struct tokenizer *t)
     return t->bos;
 }
 
+int32_t tokenizer_unk(const struct tokenizer *t)
+{
+    return !t->bpe ? -1 : t->bpe->chars ? t->bpe->chars->unk : t->bpe->unk;
+}
+
 const char *tokenizer_kind(const struct tokenizer *t)
 {
     return t->kind;
