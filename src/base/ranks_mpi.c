@@ -139,7 +139,7 @@ void ranks_name(int rank, char *out, size_t size)
 
 int ranks_speaks(void)
 {
-    return me.rank == (watch_lost_rank() == 0 && me.size > 1);
+    return me.rank == (watch_lost_rank() == 0 && me.size > 1) && !watch_has_reported();
 }
 
 int ranks_watch(double timeout, struct err *e)
@@ -329,7 +329,7 @@ void ranks_abort(int status)
     if (me.size == 1)
         _exit(status);
     /* a launcher that is told to end may drop what a rank has just written */
-    clock_sleep(ranks_speaks() ? 1 : PATIENCE);
+    clock_sleep(ranks_speaks() || watch_has_reported() ? 1 : PATIENCE);
     (void)MPI_Abort(MPI_COMM_WORLD, status);
     _exit(status);
 }

@@ -32,6 +32,8 @@ struct message {
     char text[WATCH_TEXT];
 };
 enum { MAGIC = 0x44535257 };
+/* Which thread reports a loss: the one that works, or that of the watch. */
+enum { TAKEN_BY_WORK = 1, TAKEN_BY_WATCH };
 /* Seconds: how long the thread leaves reporting, and ending, to the thread that works. */
 static const double report_after = 1, end_after = 8, connect_within = 20;
 
@@ -49,7 +51,7 @@ static struct watch {
     struct peer *peer; /* rank 0: of the others; else one, rank 0 */
     pthread_t thread;
     int is_running;
-    atomic_int stop, is_waiting, lost, is_taken;
+    atomic_int stop, is_waiting, lost, taken; /* taken: TAKEN_BY_, 0 by none */
     atomic_uint calls;
     pthread_mutex_t lock; /* of text and the sending of messages */
     char text[WATCH_TEXT];
@@ -194,12 +196,19 @@ static void lose(int rank, const char *why)
     pthread_mutex_unlock(&w.lock);
 }
 
+/* 1 for the first one that asks. */
+static int take_report(int who)
+{
+    int nobody = 0;
+    return atomic_compare_exchange_strong(&w.taken, &nobody, who);
+}
+
 int watch_lost(char text[WATCH_TEXT])
 {
     int lost = atomic_load(&w.lost);
     if (lost == 0)
         return 0;
-    atomic_store(&w.is_taken, 1);
+    (void)take_report(TAKEN_BY_WORK);
     pthread_mutex_lock(&w.lock);
     memcpy(text, w.text, sizeof w.text);
     pthread_mutex_unlock(&w.lock);
@@ -211,11 +220,16 @@ int watch_lost_rank(void)
     return atomic_load(&w.lost) - 1;
 }
 
+int watch_has_reported(void)
+{
+    return atomic_load(&w.taken) == TAKEN_BY_WATCH;
+}
+
 void watch_fail(const char *why)
 {
     if (!w.is_running)
         return;
-    atomic_store(&w.is_taken, 1);
+    (void)take_report(TAKEN_BY_WORK);
     lose(w.rank, why);
 }
 
@@ -346,7 +360,7 @@ static void end_late(double *since)
     if (*since == 0)
         *since = now;
     int speaks = w.rank == 0 || (atomic_load(&w.lost) == 1 && w.rank == 1);
-    if (now - *since > report_after && speaks && !atomic_exchange(&w.is_taken, 1)) {
+    if (now - *since > report_after && speaks && take_report(TAKEN_BY_WATCH)) {
         pthread_mutex_lock(&w.lock);
         fprintf(stderr, "depthscope: %s\n", w.text);
         pthread_mutex_unlock(&w.lock);

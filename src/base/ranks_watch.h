@@ -23,10 +23,12 @@ int watch_listen(struct watch_place *place, int size, struct err *e) DS_CHECK;
 int watch_connect(const struct watch_place *place, int rank, struct err *e) DS_CHECK;
 /* Starts the thread, on every rank: waits until `expected` ranks have connected to rank 0. */
 int watch_start(int rank, int size, int expected, double timeout, struct err *e) DS_CHECK;
-/* 1 + a rank that was lost, and why; 0: none.  From the first 1 on this process reports it. */
+/* 1 + a rank that was lost, and why; 0: none.  The caller reports it, unless watch_has_reported. */
 int watch_lost(char text[WATCH_TEXT]);
 /* The rank that was lost, -1: none. */
 int watch_lost_rank(void);
+/* 1 when the thread has said it, because the one that works did not get to it in time. */
+int watch_has_reported(void);
 /* This rank cannot continue, for this reason: tells all others. */
 void watch_fail(const char *why);
 /* The calling thread waits for other ranks (1), or works itself (0). */
