@@ -337,6 +337,7 @@ static int read_opened(struct source *s, int fd, const char *format, char *p, in
                        kind->advice);
     const struct format *f =
         find_format(strcmp(format, "auto") == 0 ? guess(s->path, p, n) : format);
+    BUG_IF(!f, "corpus format %s", format); /* checked by the caller */
     if (f->fragment == jsonl_fragment && first_of(p, n) == '[')
         return err_set(e, DS_EFORMAT, "%s: JSON array, expected one object per line; %s", s->path,
                        convert);
