@@ -187,6 +187,28 @@ def end_of_text_ids_survive_gguf_and_training():
 
 
 @test
+def the_keys_of_the_json_are_those_of_the_reference():
+    with open(os.path.join(t.ROOT, "data/reference/GENERATION.md"), encoding="utf-8") as f:
+        text = f.read().split("## JSON")[1]
+    named = set(re.findall(r"`([a-z_]+)`", text))
+    listed = {k for row in text.splitlines() if row.startswith("| `") for k in re.findall(r"`([a-z_]+)`", row.split("|")[1])}
+    found = set()
+
+    def take(x):
+        found.update(x if isinstance(x, dict) else ())
+        for v in x.values() if isinstance(x, dict) else x if isinstance(x, list) else ():
+            take(v)
+
+    drafts = ["speculate=2", "draft=exit:1", "temperature=0"]
+    for words in (["--prompt", "a", "time_rounds=0"], ["logprobs=2", "echo=1", "time_rounds=0"], [*drafts, "--compare", "time_rounds=1"],
+                  ["--stream", *drafts, "logprobs=1", "time_rounds=0"]):
+        for line in t.run("generate", "tiny", "--prompt", "Once upon", "max_tokens=4", "--json", *words).splitlines():
+            take(json.loads(line))
+    take(t.run_json("trace", "tiny", "--text", "Once upon"))
+    assert listed <= found <= named, (listed - found, found - named)
+
+
+@test
 def log_probabilities_are_in_the_json():
     x = lines("tiny", "--prompt", "The cat", "max_tokens=6", "logprobs=3", "echo=1")[0]
     assert len(x["logprobs"]) == len(x["ids"]) == len(x["pieces"]) == len(x["top_logprobs"])
