@@ -121,6 +121,12 @@ def look_again(state, budget):
     state["open"] = still
 
 
+def weights(state, of):
+    """How the time is shared: by what each target lacks, and evenly once none lacks any."""
+    lacks = {n: max(0, ENOUGH - state["targets"].get(n, {}).get("seconds", 0)) for n in of}
+    return lacks if any(lacks.values()) else dict.fromkeys(of, 1)
+
+
 def fuzz(state, budget):
     jobs, running, done = max(1, int(os.environ.get("FUZZ_JOBS", "1"))), [], set()
     every = names()
@@ -130,7 +136,8 @@ def fuzz(state, budget):
         while left and len(running) < jobs and budget.left() >= LEAST:
             name = left.pop(0)[1]
             done.add(name)
-            share = budget.left() * jobs / (len(left) + 1 + len(running))
+            weight = weights(state, [name] + [n for _, n in left] + [n for n, _, _ in running])
+            share = budget.left() * jobs * weight[name] / sum(weight.values())
             running.append((name, *start(name, int(min(max(LEAST, USUAL, share), max(LEAST, budget.left()))))))
         if not running:
             break
