@@ -22,7 +22,9 @@ page() { # FILE TITLE INTRODUCTION COMMAND...
 page KEYS.md Settings 'Every key, its default and its meaning. Keys are set as `a.b=value` on the command line or in a preset.' help keys
 page WORKBENCH.md 'Keys of the workbench' 'Every view with its keys and commands.' help views
 page METRICS.md Metrics 'What the log of a run (`metric` and `layer` records) contains, and the values per cell of a recorded pass. `train --json` prints the step metrics of
-every run, and the shares of the parts of a step. A metric is absent while it is not measured.' help metrics
+every run, and the shares of the parts of a step. A metric is absent while it is not measured.
+The records of a step have the thresholds and running means of its training pass; its probes, evaluation and checkpoint come after the
+update of the step and have those after it.' help metrics
 page FOREIGN.md 'Logs of other programs' 'What opens like a run, recognised by content: `depthscope PATH` shows and follows a file or a folder of it, next to native runs;
 Home lists those below the folder of runs. Names stay as they were logged; views, `compare` and figures find `train/loss` or
 `eval_loss` where they expect `loss` and `val_loss`. [WATCHING.md](WATCHING.md) says what can be done with them.' help formats

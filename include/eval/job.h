@@ -20,7 +20,8 @@ int session_open(struct session **out, const char *model, struct err *e) DS_CHEC
  *           drafted and accepted, 2 in place of a drafted one that was rejected
  *   {"do":"force","layer":l,"token":t,"run":0|1|-1}
  *        -> sets/clears a forced cell, then "probe" with token vector "nll" and cell changes; also
- *           key "delta_loss" in token map
+ *           key "delta_loss" in token map.  In hat a token that exited runs this layer alone, and
+ *           a forced skip closes the feed-forward block; neither changes where a token exits
  *   {"do":"force","layer":l,"token":t,"expert":x|-1}
  *        -> the same for one of the experts (or no-ops) that the token runs there: x, in place of the
  *           last of its own; the router decides about the rest, and weighs them all

@@ -191,7 +191,8 @@ void trainer_set_status(struct trainer *t);
 int trainer_setup(struct trainer *t, struct err *e) DS_CHECK; /* setup.c: data, model, probes   */
 /* Call once the weights are loaded: prepares them for the matrix multiplications. */
 int trainer_prepare_weights(struct trainer *t, struct err *e) DS_CHECK;
-int trainer_save(struct trainer *t, struct err *e) DS_CHECK; /* save.c  */
+/* save.c.  1: a valid checkpoint of this step was there, and is kept. */
+int trainer_save(struct trainer *t, struct err *e) DS_CHECK;
 /* finite.c: DS_ENUMERIC when trained values, moments or the newest validation loss are not finite,
  * so that the state must not be resumed from. */
 int trainer_check_finite(const struct trainer *t, struct err *e) DS_CHECK;

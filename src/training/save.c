@@ -167,8 +167,9 @@ int trainer_save(struct trainer *t, struct err *e)
         rc = runlog_writer_sync(t->log, e);
     if (rc == 0)
         rc = checkpoint_commit(&tx, e);
-    if (rc == DS_EEXIST)
-        rc = 0; /* a valid checkpoint of this step exists */
+    int is_there = rc == DS_EEXIST; /* a valid checkpoint of this step */
+    if (is_there)
+        rc = 0;
     checkpoint_abort(&tx);
     if (rc == 0)
         rc = write_best(t, e);
@@ -176,7 +177,7 @@ int trainer_save(struct trainer *t, struct err *e)
     if (rc == 0 &&
         checkpoint_prune_after(&tx, (int)t->config.train.keep, t->state.best_step, 0, &why) < 0)
         log_warn("step %" PRId64 ": old checkpoints are not removed: %s", t->state.step, why.text);
-    return rc < 0 ? rc : 0;
+    return rc < 0 ? rc : is_there;
 }
 
 static double hex_num(const struct json_node *n, double fallback)

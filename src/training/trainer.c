@@ -388,7 +388,8 @@ static int save_now(struct trainer *t, struct err *e)
         note_best(t);
     if (rc == 0) { /* a failed save does not end training: the next one tries again */
         show_phase(t, "writing the checkpoint");
-        t->save_failed = !is_sound || trainer_save(t, &why) < 0;
+        int saved = is_sound ? trainer_save(t, &why) : DS_ENUMERIC;
+        t->save_failed = saved < 0;
         if (t->save_failed) { /* a missing checkpoint cannot be the best */
             t->state.best_step = best_step;
             t->state.best_loss = best_loss;
@@ -398,7 +399,10 @@ static int save_now(struct trainer *t, struct err *e)
         if (!is_sound)
             err_add(&why, why.code, "not saved");
         shard_drop(t);
-        snprintf(text, sizeof text, "%s", t->save_failed ? why.text : "saved");
+        snprintf(text, sizeof text, "%s",
+                 t->save_failed ? why.text
+                 : saved > 0    ? "kept: the checkpoint of this step is there already"
+                                : "saved");
         rc = trainer_log_event(t, t->save_failed ? LOG_ERROR : LOG_INFO, "checkpoint", text, e);
     }
     account_enter(&t->account, was);
@@ -533,7 +537,7 @@ static int last_words(struct trainer *t, int rc, struct err *e)
     struct err ignored = {0};
     /* inside a step that several ranks share, the position in the data is that of the next one */
     if (t->state.step > 0 && !t->is_partial && !(t->team.in_step && ranks_size() > 1) &&
-        !t->team.shard && trainer_check_finite(t, &ignored) == 0 && trainer_save(t, &ignored) == 0)
+        !t->team.shard && trainer_check_finite(t, &ignored) == 0 && trainer_save(t, &ignored) >= 0)
         log_warn("step %" PRId64 " is saved", t->state.step);
     if (!trainer_home_is_missing(t) && trainer_log_end(t, "failed", e->text, &ignored) < 0)
         log_warn("%s", ignored.text);

@@ -239,6 +239,21 @@ def another_user_is_not_answered():
     check(finish(p)[0] == 0, "stopped")
 
 
+
+def a_second_checkpoint_of_a_step_is_not_called_saved():
+    p = start(*TINY, "train.steps=1000000", "train.checkpoint_every=1000000", "--run", "twice", "--quiet")
+    wait_for(lambda: is_up("twice")() and step_of("twice") >= 1)
+    ask("twice", "pause")
+    texts = []
+    for n in (1, 2):
+        ask("twice", "checkpoint")
+        wait_for(lambda: len(events("twice", "checkpoint")) == n)
+        texts = [x["text"] for x in events("twice", "checkpoint")]
+        ask("twice", "set train.lr 0.002")
+    check(texts == ["saved", "kept: the checkpoint of this step is there already"], "what the events say", str(texts))
+    check(ask("twice", "stop", 60) == "ok stop" and finish(p)[0] == 0, "stopped")
+
+
 def a_disk_that_is_slow_to_sync_delays_the_run_and_no_answer():
     """Every fsync takes half a second: the save is waited for, commands are answered meanwhile, and the record has its time."""
     strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync", "-e", "inject=fsync:delay_enter=500000"]
@@ -267,7 +282,7 @@ def a_disk_that_is_slow_to_sync_delays_the_run_and_no_answer():
 
 TESTS = [another_user_is_not_answered, a_disk_that_is_slow_to_sync_delays_the_run_and_no_answer, a_long_step_answers_at_once_and_obeys_afterwards, a_far_value_is_set_when_it_is_confirmed,
          json_lines_are_answered_in_json, the_client_that_was_silent_longest_makes_room, the_workbench_shows_pending_and_stays_awake,
-         a_stopped_process_is_one_clear_line,
+         a_stopped_process_is_one_clear_line, a_second_checkpoint_of_a_step_is_not_called_saved,
          a_stop_is_taken_however_many_commands_wait, a_stop_of_a_suspended_process_says_what_it_waits_for]
 
 if __name__ == "__main__":

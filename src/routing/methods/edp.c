@@ -199,19 +199,20 @@ static const struct metric edp_metrics[] = {
     [M_REGRET] = {"regret_error", "nats",
      "root mean squared error of the predicted regret", METRIC_STEP},
     [M_REGRET_R] = {"regret_r", "", "correlation of predicted and measured regret", METRIC_STEP},
-    [M_THRESHOLD] = {"threshold", "sd", "current threshold", METRIC_LAYER},
+    [M_THRESHOLD] = {"threshold", "sd", "threshold that scores are compared with, offset included", METRIC_LAYER},
     [M_MEAN] = {"signal_mean", "", "running mean of the signal", METRIC_LAYER},
     [M_SD] = {"signal_sd", "", "running standard deviation of the signal", METRIC_LAYER},
     [M_FORCED] = {"forced_rate", "", "share of rows that were forced to run", METRIC_LAYER},
     [M_PUSH] = {"threshold_grad", "", "gradient of the threshold", METRIC_LAYER},
     [M_SCORE] = {"score", "sd", "standardised signal that the gate compares", METRIC_CELL},
     [M_CELL_TAU] = {"threshold", "sd", "threshold that the score is compared with", METRIC_CELL},
-    [M_GATE] = {"gate", "", "soft gate sigmoid((score - threshold) / T)", METRIC_CELL},
+    [M_GATE] = {"gate", "",
+     "soft gate sigmoid((score - threshold) / T); 0 or 1 in a forced cell", METRIC_CELL},
     [M_V] = {"velocity", "", "relative size of the last executed increment", METRIC_CELL},
     [M_S] = {"speed_change", "",
      "change of velocity between the last two executed blocks", METRIC_CELL},
     [M_A] = {"acceleration", "", "relative size of the change of increment", METRIC_CELL},
-    [M_CELL_FORCED] = {"forced", "", "1 = forced to run", METRIC_CELL},
+    [M_CELL_FORCED] = {"forced", "", "1 = the score did not decide", METRIC_CELL},
     // clang-format on
 };
 
