@@ -46,6 +46,9 @@ const char *subject_name(const struct subject *s);
  * of every option of the method (io/FORMATS.md). */
 void subject_options_json(const struct subject *s, struct str *out);
 void subject_options_record(const struct subject *s, struct record *rec);
+/* Of the method's options and of the first values of every parameter that is in memory: differs
+ * where decisions may, although one text has the same ones. */
+uint64_t subject_hash(const struct subject *s);
 /* A record of kind "head" describing the model, as the trainer writes it; complete, to be ended by
  * the caller. */
 void subject_head(const struct subject *s, struct record *rec, const char *version);

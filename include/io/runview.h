@@ -217,6 +217,7 @@ struct runview {
     double head_time; /* of the newest head, a lower bound for records of its process; 0 none */
     uint64_t records, gaps, lost, bytes, invalid; /* invalid: fields of the wrong type */
     uint64_t generation;                          /* grows whenever anything changed */
+    uint64_t life; /* another one for every view and after every reset: what a cache is of */
     int is_behind; /* the last poll used up its budget: there is more to read */
     struct runlog_reader *reader;
     uint64_t others;  /* values of metrics beyond the cap of 512 names */

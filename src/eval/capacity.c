@@ -46,6 +46,7 @@ static int fill_row(struct capacity_table *t, size_t i, struct ppl *p, const str
     struct ppl_request w = {.capacity = x->target,
                             .controls = o->controls ? 2 : 0,
                             .dense = i == 0,
+                            .is_whole = 1,
                             .prefill_rounds = (int)o->time_rounds,
                             .decode_rounds = (int)o->time_rounds};
     int rc = ppl_measure(&r, p, &w, e);
@@ -57,8 +58,8 @@ static int fill_row(struct capacity_table *t, size_t i, struct ppl *p, const str
     t->tokens = m->tokens;
     x->realised = measure_block_ratio(m);
     x->loss = measure_loss(m);
-    x->delta = contrast_loss(&m->contrast, CONTRAST_CAUSAL) / t->dense_loss - 1; /* same tokens */
-    x->ppl_delta = expm1(contrast_loss(&m->contrast, CONTRAST_CAUSAL) - t->dense_loss);
+    x->delta = x->loss / t->dense_loss - 1;
+    x->ppl_delta = expm1(x->loss - t->dense_loss);
     x->flops_ratio = measure_model_ratio(m);
     x->time_ratio = m->time_ratio;
     x->decode_time_ratio = m->decode_ratio;

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -296,6 +297,25 @@ void subject_options_json(const struct subject *s, struct str *out)
     for (size_t i = 0; method_option(s, i, key, sizeof key, text, sizeof text); i++)
         json_add_str(out, key, text);
     str_add(out, "}");
+}
+
+uint64_t subject_hash(const struct subject *s)
+{
+    enum { VALUES = 4096 };
+    char key[128], text[256];
+    const char *value;
+    const struct params *ps = &s->model->params;
+    uint64_t h = 0;
+    for (size_t i = 0; (value = method_option(s, i, key, sizeof key, text, sizeof text)); i++) {
+        h = hash64(key, strlen(key), h);
+        h = hash64(value, strlen(value), h);
+    }
+    for (int i = 0; i < ps->n; i++) {
+        const struct param *p = &ps->p[i];
+        if (p->value)
+            h = hash64(p->value, (p->n < VALUES ? p->n : VALUES) * sizeof *p->value, h);
+    }
+    return h;
 }
 
 void subject_options_record(const struct subject *s, struct record *rec)

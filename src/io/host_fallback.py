@@ -144,8 +144,10 @@ def is_live(path):
         with open(path, "rb") as f:
             fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return False
-    except OSError:
+    except BlockingIOError:
         return True
+    except OSError:  # a file system without locks says nothing
+        return False
 
 
 def is_inner_link(root, path):
@@ -466,25 +468,30 @@ def send_log(run, f):
         frames, at = b"", f["at"]
         if st.st_size - at > LONG:
             first = data_of(at, LONG)
-            n = length(first, 0)
+            n = checked(first, 0)
             end = st.st_size - GATHER
             tail = data_of(end, GATHER)
             end += find(tail, 0)
             frames = (first[:n] if at == 0 else b"") + sample(data_of, at + n, end, state["last"].get(run, {}))
             at = end
         piece = data_of(at, 2 * GATHER)
-        if not length(piece, 0):  # larger than that, not all there yet, or damaged
+        if not checked(piece, 0):  # larger than that, not all there yet, or damaged
             whole = struct.unpack_from(">I", piece, 1)[0] + 6 if len(piece) >= 18 and piece[:1] == b"\xc9" and piece[5:6] == b"D" else 0
-            piece = data_of(at, whole) if 18 < whole <= 16 << 20 else piece
-            if not length(piece, 0) and find(piece, 1) < len(piece):
-                at += find(piece, 1)
+            piece = data_of(at, whole + 2 * GATHER) if 18 < whole <= 16 << 20 else piece
+            following = len(piece) if checked(piece, 0) else find(piece, 1)
+            if following < len(piece):
+                at += following
                 piece = data_of(at, 2 * GATHER)
-        n = 0
-        while n < GATHER and length(piece, n):
-            n += length(piece, n)
+            elif not checked(piece, 0) and at + len(piece) < st.st_size:  # damage all over
+                at += len(piece) // 2
+                piece = b""
+        n, more = 0, checked(piece, 0)
+        while n < GATHER and more:
+            n += more
+            more = checked(piece, n)
     if frames or n or f["reset"]:
         say("log", run=run, frames=frames + piece[:n], at=at + n, id=f["id"], live=is_live(f["path"]), reset=f["reset"])
-        f.update(at=at + n, reset=False)
+    f.update(at=at + n, reset=False)
 
 
 def command(id, run, line):

@@ -1,5 +1,6 @@
 /* Adds one record to a run view: a reader for each kind, in a table at the end. */
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -546,6 +547,8 @@ static void layer_release(struct layer_series *s)
         mem_free(list);                                                                            \
     } while (0)
 
+static _Atomic uint64_t lives;
+
 void runview_clear(struct runview *v)
 {
     struct runview_index *x = v->index;
@@ -573,7 +576,8 @@ void runview_clear(struct runview *v)
                            .skew = v->skew,
                            .is_copy = v->is_copy,
                            .index = x,
-                           .generation = v->generation + 1};
+                           .generation = v->generation + 1,
+                           .life = atomic_fetch_add(&lives, 1) + 1};
     *v = kept;
     *x = (struct runview_index){
         .tokens_step = -1, .lock_asked = -1, .opened = x->opened, .is_directory = x->is_directory};

@@ -473,10 +473,12 @@ static int accept(struct spec *s, const struct spec_ask *ask, struct spec_round 
 static int reserve_probs(struct spec *s, const struct spec_ask *ask, struct err *e)
 {
     size_t V = (size_t)s->m->config.vocab;
-    if (s->q || !(ask->sample.temperature > 0))
+    if ((s->q && s->p) || !(ask->sample.temperature > 0))
         return 0;
-    s->q = mem_alloc((size_t)s->most * V, sizeof *s->q);
-    s->p = mem_alloc(V, sizeof *s->p);
+    if (!s->q)
+        s->q = mem_alloc((size_t)s->most * V, sizeof *s->q);
+    if (!s->p)
+        s->p = mem_alloc(V, sizeof *s->p);
     return s->q && s->p ? 0 : err_set(e, DS_EMEM, "out of memory for %d drafted tokens", s->most);
 }
 

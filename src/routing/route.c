@@ -167,6 +167,15 @@ static struct pass with_capacity(const struct route *r, const struct pass *pass)
     return p;
 }
 
+/* A layer that is closed has no metrics in this step, not those of the step before. */
+static void forget_closed(struct route *r)
+{
+    for (size_t i = 0; i < r->ops->n_metrics; i++)
+        for (int l = 0; r->ops->metrics[i].scope == METRIC_LAYER && l < r->L; l++)
+            if (route_is_closed(r, l))
+                r->metric[i][l] = (double)NAN;
+}
+
 void route_begin(struct route *r, const struct pass *pass)
 {
     BUG_IF(pass->R > r->R_max, "pass of %d rows, reserved %d", pass->R, r->R_max);
@@ -176,6 +185,8 @@ void route_begin(struct route *r, const struct pass *pass)
             if (r->cell[i])
                 for (size_t k = 0; k < (size_t)r->L * (size_t)pass->R; k++)
                     r->cell[i][k] = (real)NAN;
+    if (pass->kind == PASS_TRAIN)
+        forget_closed(r);
     if (pass->kind != PASS_DENSE && r->ops->begin && !r->frozen)
         r->ops->begin(r);
 }

@@ -1,6 +1,8 @@
 /* Step codes: a learned vector added on entry to a block. */
 #include "routing/stepcode.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 
 static int rows_of(const struct stepcode *c, int gated)
@@ -31,6 +33,11 @@ int stepcode_init(struct stepcode *c, struct params *ps, const char *name,
 void stepcode_layout(struct stepcode *c, struct arena *a, int R)
 {
     c->code = arena_zalloc(a, (size_t)c->L * (size_t)R, sizeof *c->code);
+}
+
+void stepcode_begin(struct stepcode *c, int R)
+{
+    memset(c->code, 0xff, (size_t)c->L * (size_t)R * sizeof *c->code); /* -1: none */
 }
 
 /* A forced pass may skip more blocks than the method would; they share the last row. */

@@ -36,6 +36,7 @@ struct stepcode_shape {
 int stepcode_init(struct stepcode *c, struct params *ps, const char *name,
                   const struct stepcode_shape *shape, struct err *e) DS_CHECK;
 void stepcode_layout(struct stepcode *c, struct arena *a, int R);
+void stepcode_begin(struct stepcode *c, int R); /* no row has a code in any layer */
 /* Chooses the code of row i in layer l.  runs: row i runs here; skipped, in_row: blocks skipped so
  * far, and consecutively before this one. */
 void stepcode_choose(struct stepcode *c, int l, int R, int i, int runs, int is_gated, int skipped,

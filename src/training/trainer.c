@@ -104,7 +104,9 @@ static void run_pass(struct trainer *t, int first, int end)
     t->report.flops_ratio = flops_model_ratio(&t->model->flops);
     for (int l = 0; l < t->report.layers; l++)
         t->report.layer[LAYER_GATE_RATIO][l] =
-            t->model->R > 0 ? (double)model_plan(t->model, l)->active / t->model->R : 0;
+            route_is_closed(&t->model->route, l) ? (double)NAN /* not drawn: no share */
+            : t->model->R > 0 ? (double)model_plan(t->model, l)->active / t->model->R
+                              : 0;
     t->flops = pass_flops(t);
 }
 

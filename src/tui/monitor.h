@@ -31,6 +31,7 @@ struct panel {
 
 struct smooth_slot {
     const struct runview *run;
+    uint64_t life; /* of the run */
     char name[METRIC_BYTES];
     struct smooth smooth;
 };

@@ -26,7 +26,7 @@ struct timeline {
     int has_classes;
     /* what is known by order of arrival, so that a new probe is all that is read */
     const struct runview *of;
-    uint64_t thinned, generation;
+    uint64_t thinned, generation, life;
     size_t seen, cap;
     float *known; /* (seen, 2, layers) */
     size_t at_cap;

@@ -357,8 +357,9 @@ T(recorded_features_and_scores_are_those_of_the_tokens_own_states)
 /* ---- labels ---- */
 
 /* The mean stored threshold of rule=regret after a calibration whose every exit loses `regret` more
- * than the last, or predicts another token. */
-static double learned_of(const int32_t *target, const char *options, double regret, int agrees)
+ * than the last, `odd` more for odd rows, or predicts another token. */
+static double learned_of(const int32_t *target, const char *options, double regret, double odd,
+                         int agrees)
 {
     static real nll[(L + 1) * R], doubt[(L + 1) * R], entropy[(L + 1) * R], kl[(L + 1) * R];
     static int32_t best[(L + 1) * R];
@@ -368,7 +369,7 @@ static double learned_of(const int32_t *target, const char *options, double regr
     same_batch(NULL, 0, &batch.b);
     model_forward(m, &batch.b, &pass);
     for (int at = 0; at < (L + 1) * R; at++) {
-        nll[at] = (real)(3 + (at / R < L ? regret : 0));
+        nll[at] = (real)(3 + (at / R >= L ? 0 : at % 2 ? odd : regret));
         best[at] = at / R < L && !agrees ? 7 : 3;
         doubt[at] = entropy[at] = kl[at] = 1;
     }
@@ -392,15 +393,21 @@ static double learned_of(const int32_t *target, const char *options, double regr
 
 static double learned(const char *options, double regret, int agrees)
 {
-    return learned_of(batch.target, options, regret, agrees);
+    return learned_of(batch.target, options, regret, regret, agrees);
 }
 
 T(a_token_without_a_target_has_nothing_to_gain)
 {
     static int32_t none[R];
     memset(none, -1, sizeof none);
-    t_near(learned_of(none, "", 1.25, 1), 0, 0.02);
-    t_near(learned_of(none, "halt.label=agree", 1.25, 0), 1, 0.02);
+    t_near(learned_of(none, "", 1.25, 1.25, 1), 0, 0.02);
+    t_near(learned_of(none, "halt.label=agree", 1.25, 1.25, 0), 1, 0.02);
+}
+
+/* The head may lack a row for a target, whose losses are NaN: nothing is learned from it. */
+T(a_token_whose_loss_is_unknown_teaches_nothing)
+{
+    t_near(learned_of(batch.target, "", 1.25, (double)NAN, 1), 1.25, 0.02);
 }
 
 T(the_label_is_the_clamped_regret_or_disagreement)

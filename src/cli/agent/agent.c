@@ -36,7 +36,7 @@ struct cli_option agent_options[] = {
 enum {
     FOLLOWS_MAX = 16,
     COMMANDS_MAX = 8,
-    REQUEST_MAX = 64 << 10,
+    REQUEST_MAX = 9 << 20, /* a line to `serve` of 4 MiB, escaped once more */
     GATHER = 8 << 10,     /* bytes of records in one message */
     IN_FLIGHT = 32 << 10, /* bytes sent and not yet acknowledged: an answer waits behind no more */
     ROWS_MAX = 500,       /* rows in one turn */

@@ -264,6 +264,9 @@ static int start(struct pipeline *p, const struct cli_args *a, size_t seeds, str
     target = text ? strtod(text, NULL) : 0;
     p->block_guess = target > 0 ? target : 0.6;
     p->layers = (int)c.model.layers;
+    struct flops_shape shape = model_config_flops(&c.model), head = shape;
+    head.L = head.windowed = head.dense_mlps = 0;
+    p->head = flops_dense_token(&head, (int)c.train.seq) / flops_dense_token(&shape, (int)c.train.seq);
     p->steps = c.train.steps;
     int64_t warmup = c.train.warmup;
     str_copy(p->method, sizeof p->method, c.model.method);
@@ -339,8 +342,10 @@ static int plan_controls(struct pipeline *p, struct batch_plan *b, const struct 
     static const char *const control[] = {"random", "static"};
     char label[96];
     int is_known = isfinite(p->block) && isfinite(p->flops), rc = 0;
-    double block = is_known ? p->block : p->block_guess, flops = is_known ? p->flops : block;
-    int layers = (int)fmax(1, floor(flops * p->layers + 0.5));
+    double block = is_known ? p->block : p->block_guess;
+    /* a shallower model keeps its head: what is left of the FLOPs are layers */
+    double share = is_known ? (p->flops - p->head) / (1 - p->head) : block;
+    int layers = (int)fmax(1, floor(share * p->layers + 0.5));
     for (size_t i = 0; rc == 0 && i < DS_LEN(control); i++) {
         snprintf(label, sizeof label, "control: %s", control[i]);
         struct batch_row *r = add_row(p, b, label, 0, e);
@@ -412,7 +417,8 @@ static int run_pipeline(struct pipeline *p, const int64_t *seed, size_t seeds, s
     p->started = clock_mono();
     int status = run_part(p, BASE, seed, seeds, e);
     int is_report = p->how.status || p->how.slurm;
-    if (status != 0 || (is_report && !p->is_complete) || /* the controls follow from the method */
+    int is_measured = status == 0 || (status == 1 && isfinite(p->block)); /* a run may have failed */
+    if (!is_measured || (is_report && !p->is_complete) || /* the controls follow from the method */
         (p->how.worker && !p->is_later))
         return status;
     int rest = run_part(p, CONTROLS, seed, seeds, e);
@@ -433,7 +439,7 @@ static int run_pipeline(struct pipeline *p, const int64_t *seed, size_t seeds, s
         return 0;
     }
     int rc = pipeline_results(p, e);
-    return rc < 0 ? rc : rest;
+    return rc < 0 ? rc : rest > status ? rest : status;
 }
 
 static int check_formats(const char *list, struct err *e)

@@ -308,7 +308,8 @@ static int check_settings(const struct cli_args *a, const struct ppl_options *o,
                                                 "data.loss"},
                              *const of_table[] = {"capacities"},
                              *const of_calibrate[] = {"risk", "delta"};
-    static const char *const of_search[] = {"speedup_by"};
+    static const char *const of_search[] = {"speedup_by"},
+                             *const of_search_all[] = {"target_speedup", "speedup_by"};
     int is_table = cli_flag(a, "benchmark"), is_task = strcmp(o->task, "ppl") != 0;
     int rc =
         is_task ? cli_refuse_settings(a, &ppl_group, of_ppl, DS_LEN(of_ppl), "expected task=ppl", e)
@@ -322,6 +323,9 @@ static int check_settings(const struct cli_args *a, const struct ppl_options *o,
     if (rc == 0 && !is_table && o->target_speedup <= 0)
         rc = cli_refuse_settings(a, &ppl_group, of_search, DS_LEN(of_search),
                                  "requires target_speedup=", e);
+    if (rc == 0 && strstr(o->exit_layer, ".."))
+        rc = cli_refuse_settings(a, &ppl_group, of_search_all, DS_LEN(of_search_all),
+                                 "expected one exit, not a range of exit.layer", e);
     if (rc < 0)
         return rc;
     return is_table ? cli_refuse_settings(a, &ppl_group, of_one, DS_LEN(of_one),

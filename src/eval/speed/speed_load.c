@@ -39,7 +39,7 @@ static double evict_file(const char *path, void *chunk)
     return 0;
 }
 
-/* Sum over the weight files of a directory, or one file. */
+/* Sum over the weight files of a directory, without the state of an optimizer, or one file. */
 static double each_file(const char *from, double (*of)(const char *path, void *chunk), void *chunk)
 {
     char path[1200];
@@ -53,6 +53,7 @@ static double each_file(const char *from, double (*of)(const char *path, void *c
     for (size_t i = 0; i < n; i++) {
         size_t len = strlen(name[i]), end = strlen(".safetensors");
         if (len > end && strcmp(name[i] + len - end, ".safetensors") == 0 &&
+            strcmp(name[i], "optimizer.safetensors") != 0 &&
             fs_join(path, sizeof path, from, name[i], NULL) == 0)
             sum += of(path, chunk);
     }

@@ -402,6 +402,7 @@ static void edp_begin(struct route *r)
     struct edp *s = edp_of(r);
     signal_begin(&s->sig, r->pass.R);
     gates_begin(&s->gates, r->pass.R);
+    stepcode_begin(&s->code, r->pass.R);
     memset(s->scored, 0, (size_t)r->L * (size_t)r->pass.R); /* layers may be closed */
     if (r->pass.kind != PASS_TRAIN)
         return;

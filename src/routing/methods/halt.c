@@ -424,6 +424,8 @@ static real label_of(const struct route *r, const struct losses *x, int t, int i
     if (x->target[i] < 0)
         return 0;
     double regret = (double)x->exit_nll[here] - (double)x->exit_nll[last];
+    if (isnan(regret)) /* the head has no row for this target */
+        return (real)NAN;
     return (real)fmin(fmax(regret, regret_low), regret_high);
 }
 

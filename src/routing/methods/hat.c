@@ -598,8 +598,6 @@ static void hat_decide_bwd(struct route *r, int l, const struct plan *p, const r
                            struct stream *st)
 {
     struct hat *s = hat_of(r);
-    if (l == r->L - 1 && p->span == ROUTE_SPAN_FFN)
-        exits_bwd_begin(&s->exits);
     if (s->dropped[l])
         return;
     if (p->span == ROUTE_SPAN_FFN) {

@@ -346,14 +346,14 @@ static int figures_words(struct view *v, const char **word, enum figure_runs *of
 /* The path of the last export, else the command that would export, to be pasted into a shell. */
 static void figures_copy(struct view *v, struct str *out)
 {
-    const char *word[VIEW_WORDS + 16] = {"list"};
+    const char *word[VIEW_WORDS + APP_RUNS_MAX] = {"list"};
     enum figure_runs of = FIGURE_OF_SHOWN;
     if (app_exported(v->app)[0]) {
         copy_add(out, app_exported(v->app));
         return;
     }
     int words = figures_words(v, word, &of);
-    int n = words > 0 ? words + (int)figures_runs(v, word + words, 16) : 1;
+    int n = words > 0 ? words + (int)figures_runs(v, word + words, APP_RUNS_MAX) : 1;
     str_add(out, "depthscope figure");
     for (int i = 0; i < n; i++) {
         struct str safe = {0};

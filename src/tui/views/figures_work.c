@@ -15,7 +15,7 @@
 #include "figures/palette.h"
 #include "tui/figures.h"
 
-enum { RUNS_MAX = 16, WORDS_MAX = RUNS_MAX + 24, OUTPUT_MAX = 64 << 20, WIDTH_MAX = 1600 };
+enum { WORDS_MAX = APP_RUNS_MAX + 24, OUTPUT_MAX = 64 << 20, WIDTH_MAX = 1600 };
 
 const char *const figures_format[FIGURES_FORMATS] = {"png,svg,pdf", "png", "svg", "pdf"};
 
@@ -48,8 +48,8 @@ size_t figures_runs(struct view *v, const char **path, size_t max)
 
 static void add_runs(struct view *v, struct str *out)
 {
-    const char *path[RUNS_MAX];
-    size_t n = figures_runs(v, path, RUNS_MAX);
+    const char *path[APP_RUNS_MAX];
+    size_t n = figures_runs(v, path, APP_RUNS_MAX);
     str_renew(out);
     for (size_t i = 0; i < n; i++)
         str_addf(out, "%s\n", path[i]);
@@ -91,10 +91,10 @@ void figures_stop(struct figures *s)
 static void start(struct view *v, enum figures_job job)
 {
     struct figures *s = v->state;
-    const char *argv[WORDS_MAX] = {"depthscope", "figure"}, *path[RUNS_MAX];
+    const char *argv[WORDS_MAX] = {"depthscope", "figure"}, *path[APP_RUNS_MAX];
     char width[16];
     struct err e = {0};
-    size_t n = 2, runs = figures_runs(v, path, RUNS_MAX);
+    size_t n = 2, runs = figures_runs(v, path, APP_RUNS_MAX);
     struct child_setup how = {.program = app_program(v->app),
                               .argv = argv,
                               .in = CHILD_NULL,

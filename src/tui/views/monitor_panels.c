@@ -168,6 +168,9 @@ static const struct smooth *smoothed(struct monitor *m, const struct runview *ru
         slot->run = run;
         snprintf(slot->name, sizeof slot->name, "%s", s->name);
     }
+    if (slot->life != run->life)
+        smooth_release(&slot->smooth);
+    slot->life = run->life;
     return smooth_update(&slot->smooth, s, monitor_weights[m->smoothing]) < 0 ? NULL
                                                                               : &slot->smooth;
 }

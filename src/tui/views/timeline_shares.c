@@ -141,12 +141,14 @@ static int collect(struct timeline *t, const struct runview *r)
 int timeline_update(struct timeline *t, const struct runview *r, int text)
 {
     int layers = layers_of(r, text);
-    int is_same = t->of == r && t->text == text && t->layers == layers && t->thinned == r->thinned;
+    int is_same = t->of == r && t->life == r->life && t->text == text && t->layers == layers &&
+                  t->thinned == r->thinned;
     if (is_same && t->generation == r->generation && t->seen == r->n_probes)
         return 0;
     if (!is_same) {
         timeline_release(t);
         t->of = r;
+        t->life = r->life;
         t->text = text;
         t->layers = layers;
         t->thinned = r->thinned;
