@@ -439,7 +439,7 @@ void checkpoint_recover(const char *root)
         if (is_displaced(root, names[i], from, to) != 1)
             continue;
         if (fs_rename(from, to) == 0)
-            log_warn("checkpoint %s restored: its replacement was interrupted", to);
+            log_warn("checkpoint %s restored: its replacement or removal was interrupted", to);
         else
             log_warn("checkpoint %s is complete but cannot be renamed to %s", from, to);
     }

@@ -38,6 +38,10 @@ int experiment_ignores(const char *key)
         "train.probe_tokens",
         "train.samples",
         "train.time_rounds",
+        "train.system_every",
+        "train.rank_timeout",
+        "train.shard",
+        "train.save",
         "train.recompute",
     };
     return is_one_of(key, names, DS_LEN(names)) || strncmp(key, "run.", 4) == 0 ||

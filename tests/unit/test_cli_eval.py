@@ -221,6 +221,8 @@ def settings_of_another_evaluation_are_rejected_in_one_line():
         refused("unsupported by calibrate", "calibrate", "mod", "tokens=64", setting)
     assert open(weights_of("mod"), "rb").read() == before
     run("calibrate", "mod", "tokens=64", "weights=none")
+    for words in (["target_speedup=1.5"], ["target_speedup=1.5", "speedup_by=time"]):
+        refused("expected one exit, not a range of exit.layer", "eval", "mod", "exit.layer=1..2", *words)
     for setting in ("capacity=0.3", "target_speedup=1.5", "speedup_by=time"):
         refused("unsupported by --benchmark", "eval", "mod", "--benchmark", setting)
     refused("rows of --benchmark", "eval", "mod", "capacities=0.3,1")

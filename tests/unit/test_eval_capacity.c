@@ -157,6 +157,25 @@ T(the_table_has_what_each_capacity_really_did)
     subject_close(&s);
 }
 
+/* More than an evaluation takes for its controls. */
+T(the_columns_are_of_one_text_however_long)
+{
+    struct subject s = subject();
+    struct ppl_options o = options();
+    struct capacity_table t;
+    struct err e = {0};
+    o.docs = 2000;
+    o.tokens = 70000;
+    set_capacities(&o, "1");
+    t_ok(capacity_benchmark(&t, &s, &o, &e), &e);
+    t_truef(t.tokens >= 70000, "%g", t.tokens);
+    t_near(t.row[0].loss, t.dense_loss, 1e-9); /* everything ran */
+    t_near(t.row[0].control_random_loss, t.row[0].loss, 1e-9);
+    t_near(t.row[0].control_static_loss, t.row[0].loss, 1e-9);
+    opt_release(&ppl_group, &o);
+    subject_close(&s);
+}
+
 T(a_list_of_capacities_is_checked)
 {
     static const char *const bad[] = {"", "0.5,", "x", "1.5", "-0.1", "0.5;0.6", "nan"};

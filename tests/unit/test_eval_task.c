@@ -291,6 +291,10 @@ T(results_of_another_evaluation_are_not_resumed)
     t_eq(r.n, 1);
     task_result_release(&r);
     t_fails(task_run(&r, &other, &o, NULL, NULL, &e), &e, DS_EEXIST, "choose another file");
+    real *first = &s.model->params.p[0].value[0], was = *first; /* too little for another sum */
+    *first += (real)1e-6;
+    t_fails(task_run(&r, &s, &o, NULL, NULL, &e), &e, DS_EEXIST, "choose another file");
+    *first = was;
     o.is_dense = 1;
     t_fails(task_run(&r, &s, &o, NULL, NULL, &e), &e, DS_EEXIST, "run dense");
     o.is_dense = 0;

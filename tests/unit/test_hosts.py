@@ -14,7 +14,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import t  # noqa: E402
-from records import Log, frame, pack  # noqa: E402
+from records import Log, crc32c, frame, pack  # noqa: E402
 from t import PROGRAM, ROOT, SLOW, refused, run, run_json, test  # noqa: E402
 
 sys.path.insert(0, os.path.join(ROOT, "src", "python"))
@@ -137,10 +137,22 @@ def whole(data):
     return out, data
 
 
+def whole_bytes(data, n):
+    """The bytes from the n-th record on."""
+    for _ in range(n):
+        data = data[struct.unpack(">I", data[1:5])[0] + 6:]
+    return data
+
+
 def bodies(message):
     """The records in a message of kind log."""
     out, rest = whole(message["frames"])
     assert not rest, "half a record"
+    data = message["frames"]
+    while data:
+        n = struct.unpack(">I", data[1:5])[0] + 6
+        assert crc32c(data[10:n]) == struct.unpack(">I", data[6:10])[0], "a damaged record"
+        data = data[n:]
     return out
 
 
@@ -419,6 +431,33 @@ def a_followed_log_arrives_once_and_goes_on_where_it_was():
     x = b.until("log", reset=True)
     assert [g["step"] for g in bodies(x)] == [0, 1, 2, 2], "another log starts over"
     b.close()
+
+
+@either
+def damaged_records_are_left_out_of_a_followed_log():
+    """One of the usual size, and one larger than what is read at a time."""
+    l = log("damaged/a/log.mp", 100)
+    large = os.path.getsize("damaged/a/log.mp")
+    l.put("note", 300, text="x" * 40000)
+    for step in range(301, 320):
+        l.put("metric", step, loss=1.0)
+    size = os.path.getsize("damaged/a/log.mp")
+    with open("damaged/a/log.mp", "r+b") as f:
+        records = f.read(large)
+        at = len(records) - len(whole_bytes(records, 50))
+        for place in (at + 30, large + 20000):
+            f.seek(place)
+            f.write(b"\x00\xff")
+    a = Agent(os.path.abspath("damaged"))
+    a.ask(do="list")
+    a.until("listed")
+    a.ask(do="follow", run="a")
+    got, x = [], {"at": 0}
+    while x["at"] < size:
+        x = a.until("log")
+        got += bodies(x)  # checks each
+    assert [g["step"] for g in got] == [0] + [s for s in range(1, 101) if s != 50] + [100] + list(range(301, 320)), got
+    a.close()
 
 
 @test
@@ -762,7 +801,7 @@ def models_stay_where_they_are_and_answer_by_their_runs_name():
 def an_agent_survives_any_request():
     a = Agent(os.path.abspath("."))
     for line in (b"", b"{", b"[]", b"5", b'{"do":5}', b'{"do":"follow"}', b'{"do":"follow","run":[],"from":-1,"id":1e300}',
-                 b'{"do":"drop","run":"x"}', b'{"do":"command"}', b'{"do":"ack","bytes":-1}', b'{"do":"later"}', b"\xff\xfe", b"x" * 60000):
+                 b'{"do":"drop","run":"x"}', b'{"do":"command"}', b'{"do":"ack","bytes":-1}', b'{"do":"later"}', b"\xff\xfe", b"x" * 60000, b'{"do":"say","id":3,"line":"' + b"x" * 70000 + b'"}'):
         a.p.stdin.write(line + b"\n")
     a.ask(do="command", id=9, run="x", line="y")
     assert a.until("answer", id=9)["text"] == "no such run"

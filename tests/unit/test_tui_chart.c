@@ -141,6 +141,30 @@ T(smoothing_is_unbiased_from_the_first_point)
     series_drop(&s);
 }
 
+/* Ten points near 1, ten near 100 that a resume superseded, then two of the new ones. */
+T(smoothing_goes_on_from_where_a_resume_did)
+{
+    enum { OLD = 10, N = 22 };
+    struct series s;
+    struct smooth m = {0}, whole = {0};
+    series_make(&s, N);
+    for (int i = 0; i < N; i++)
+        s.value[i] = i >= OLD && i < 2 * OLD ? 100 : 1;
+    s.n = 2 * OLD;
+    t_true(smooth_update(&m, &s, 0.9) == 0);
+    t_true(m.v[s.n - 1] > 50);
+    memset(s.is_old + OLD, 1, OLD);
+    s.n = N;
+    t_true(smooth_update(&m, &s, 0.9) == 0 && smooth_update(&whole, &s, 0.9) == 0);
+    for (int i = 2 * OLD; i < N; i++) {
+        t_near(m.v[i], 1, 1e-12);
+        t_near(whole.v[i], 1, 1e-12);
+    }
+    smooth_release(&m);
+    smooth_release(&whole);
+    series_drop(&s);
+}
+
 T(smoothing_starts_again_when_points_were_sorted)
 {
     struct series s;

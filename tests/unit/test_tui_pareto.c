@@ -191,6 +191,7 @@ T(only_seed_names_and_logging_do_not_define_an_experiment)
     t_true(experiment_same(run[0], run[1]) && experiment_same(run[3], run[5]));
     t_true(!experiment_same(run[0], run[3]) && !experiment_same(run[3], run[6]));
     t_true(experiment_ignores("seed") && experiment_ignores("train.probe_every"));
+    t_true(experiment_ignores("train.system_every") && experiment_ignores("train.shard"));
     t_true(!experiment_ignores("train.lr") && experiment_ignores_size("model.dim") &&
            !experiment_ignores("model.dim"));
     /* follows from the size of a head: isoflop --sizes 2x64x2,3x96x4 is one experiment */

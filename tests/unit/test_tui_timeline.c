@@ -1,4 +1,5 @@
 /* Shares over training, and the names of collapsed and specialised layers, on probes made by hand. */
+#include "base/fs.h"
 #include "screens/timelines.h"
 #include "t.h"
 #include "tui/timeline.h"
@@ -184,6 +185,50 @@ T(new_probes_are_added_to_those_that_are_known)
     t_eq(grown.superseded, 2);
     timeline_release(&grown);
     timeline_release(&fresh);
+    runview_free(r);
+}
+
+static void write_log(struct fixture *f, const char *path)
+{
+    struct err e = {0};
+    struct str out = fixture_end(f);
+    t_true(out.len > 0);
+    t_ok(fs_write_file(path, out.p, out.len, &e), &e);
+    str_release(&out);
+}
+
+/* As many probes as before, at the same steps, of another training in the same file. */
+T(a_log_that_is_replaced_is_read_anew)
+{
+    struct fixture f;
+    struct runview *r = NULL;
+    struct timeline t = {0};
+    struct err e = {0};
+    char path[1024];
+    snprintf(path, sizeof path, "%s/log.mp", t_tmpdir());
+    begin(&f);
+    for (int step = 10; step <= 60; step += 10)
+        probe_by_hand(&f, step);
+    write_log(&f, path);
+    t_ok(runview_open(&r, path, &e), &e);
+    t_ok(runview_poll(r, 10, &e), &e);
+    uint64_t life = r->life;
+    t_eq(timeline_update(&t, r, 0), 0);
+    t_eq(t.n, 6);
+    t_near(t.share[5 * L + 1], 0, 0);
+    begin(&f);
+    for (int step = 10; step <= 60; step += 10) {
+        unsigned char run[L * N];
+        memset(run, 1, sizeof run);
+        fixture_probe(&f, step, 0, L, N, run, NULL);
+    }
+    write_log(&f, path);
+    t_ok(runview_poll(r, 10, &e), &e);
+    t_true(r->life != life);
+    t_eq(timeline_update(&t, r, 0), 0);
+    t_eq(t.n, 6);
+    t_near(t.share[5 * L + 1], 1, 0);
+    timeline_release(&t);
     runview_free(r);
 }
 

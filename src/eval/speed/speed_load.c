@@ -170,25 +170,41 @@ static int one_round(struct speed *s, struct times *t, int i, int is_cold, void 
     return open_model(s, &t->v[COLD_OPEN][i], NULL, e);
 }
 
+static const struct {
+    const char *name, *after; /* after the size of the file; NULL: no size */
+    int vs;                   /* the time it is compared with */
+} row[] = {[READ] = {"read ", "B", -1},
+           [FILL] = {"write ", "B to fresh memory", READ},
+           [OPEN] = {"until ready for the first token", NULL, READ},
+           [FIRST] = {"first token", NULL, READ},
+           [MEMORY] = {"peak memory", NULL, -1},
+           [COLD_READ] = {"read ", "B from disk", -1},
+           [COLD_OPEN] = {"until ready, from disk", NULL, COLD_READ}};
+
+static const char *row_name(char out[64], int i, const char *size)
+{
+    snprintf(out, 64, "load: %s%s%s", row[i].name, row[i].after ? size : "",
+             row[i].after ? row[i].after : "");
+    return out;
+}
+
+/* Reading and opening take long for a large model.  The size of the file is not known yet. */
+static int is_requested(const struct speed *s)
+{
+    char name[64];
+    for (int i = 0; i < TIMES; i++)
+        if (speed_request(s, "load", row_name(name, i, "")))
+            return 1;
+    return 0;
+}
+
 static int add(struct speed *s, const struct times *t, int is_cold, struct err *e)
 {
-    static const struct {
-        const char *name, *after; /* after the size of the file; NULL: no size */
-        int vs;                   /* the time it is compared with */
-    } row[] = {[READ] = {"read ", "B", -1},
-               [FILL] = {"write ", "B to fresh memory", READ},
-               [OPEN] = {"until ready for the first token", NULL, READ},
-               [FIRST] = {"first token", NULL, READ},
-               [MEMORY] = {"peak memory", NULL, -1},
-               [COLD_READ] = {"read ", "B from disk", -1},
-               [COLD_OPEN] = {"until ready, from disk", NULL, COLD_READ}};
     int n = (int)s->o.rounds;
     for (int i = 0; i < (is_cold ? TIMES : COLD_READ); i++) {
-        char name[64], size[16] = "";
-        if (row[i].after)
-            str_si(size, t->bytes);
-        snprintf(name, sizeof name, "load: %s%s%s", row[i].name, size,
-                 row[i].after ? row[i].after : "");
+        char name[64], size[16];
+        str_si(size, t->bytes);
+        row_name(name, i, size);
         struct speed_result *r =
             speed_add(s, "load", name, i == MEMORY ? "MiB" : "s", t->v[i], n, e);
         if (!r)
@@ -207,6 +223,8 @@ static int add(struct speed *s, const struct times *t, int is_cold, struct err *
 int speed_load(struct speed *s, struct err *e)
 {
     struct times t;
+    if (!is_requested(s))
+        return 0;
     void *chunk = mem_alloc(CHUNK, 1);
     int rc = chunk ? 0 : err_set(e, DS_EMEM, "out of memory for the read buffer");
     /* evicting a file slows others down, so only on request */
