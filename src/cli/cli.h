@@ -46,7 +46,9 @@ int cli_read_text(struct str *out, const char *path, uint64_t cap, struct err *e
 /* A tokenizer file, a directory with one, "bytes", or a model. */
 struct tokenizer;
 int cli_tokenizer_open(struct tokenizer **t, const char *what, struct err *e) DS_CHECK;
-/* "1,2,3" -> heap array (mem_free), each an integer >= 0, no duplicates. */
+/* "1,2,3" -> heap array (mem_free), each an integer >= 0, no duplicates; as many as a group of runs
+ * can have (eval/summary.h). */
+enum { CLI_SEEDS_MAX = 256 };
 int cli_seeds(int64_t **seed, size_t *n, const char *text, struct err *e) DS_CHECK;
 /* As job_find; DS_ENOTFOUND: none. */
 int cli_run_path(char *out, size_t size, const char *run, struct err *e) DS_CHECK;

@@ -183,6 +183,8 @@ int cli_seeds(int64_t **seed, size_t *n, const char *text, struct err *e)
         if (!*p)
             break;
     }
+    if (rc == 0 && k > CLI_SEEDS_MAX)
+        rc = err_set(e, DS_EUSAGE, "%zu seeds: expected at most %d", k, (int)CLI_SEEDS_MAX);
     if (rc < 0) {
         mem_free(v);
         return rc;

@@ -1,15 +1,21 @@
 """depthscope pipeline: one command trains, evaluates and draws everything, and continues where it stopped."""
+import csv
 import glob
 import json
 import os
+import re
 import signal
+import struct
 import subprocess
 import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import t  # noqa: E402
-from t import PROGRAM, SLOW, TINY, call, refused, run, run_json, test  # noqa: E402
+from t import PROGRAM, ROOT, SLOW, TINY, call, refused, run, run_json, test  # noqa: E402
+
+sys.path.insert(0, os.path.join(ROOT, "src", "python"))
+from depthscope import _msgpack  # noqa: E402
 
 WORDS = ["pipeline", *TINY, "--quick", "-o", "out", "--format", "png"]
 
@@ -26,6 +32,7 @@ def what_would_spoil_the_results_is_found_before_the_first_run():
     refused("unknown venue", *words, "--venue", "nowhere")
     refused('unknown format ""', *words, "--format", "png,")
     refused('unknown format ""', *words, "--format", "")
+    refused("257 seeds: expected at most 256", *words, "--seeds", ",".join(map(str, range(257))), "-o", "many")
     refused("289 runs for 17 seeds, expected at most 256", *words, "--seeds", ",".join(map(str, range(17))), "-o", "many")
     assert not os.path.exists("runs") and not os.path.exists("many")
     status, _, err = call(*words, "--dry-run", "-o", "a\x1bb")
@@ -118,6 +125,30 @@ def the_controls_execute_what_the_method_was_measured_to_execute():
     assert abs(edp - rand) < 0.12, (edp, rand)
     dense = [k for k in rows if k.startswith('"control: dense')] or [k for k in rows if "control: dense" in k]
     assert dense, list(rows)
+
+
+@test
+def the_dense_control_has_the_flops_of_the_method_and_a_failed_seed_leaves_the_rest():
+    """A third of this model's FLOPs are those of its head, which a shallower model keeps."""
+    words = ["pipeline", *TINY, "model.method=mod", "model.dim=8", "data.tokenizer=bytes", "--quick", "--seeds", "1,2", "-o", "half",
+             "--format", "png"]
+    env = {**os.environ, "DEPTHSCOPE_RUNS": "half-runs"}
+    name = re.search(r"pipeline-mod-s2-\w+", call(*words, "--dry-run", env=env)[2]).group()
+    os.mkdir("half-runs")
+    with open("half-runs/" + name, "w") as f:  # in the way
+        f.write("mine")
+    status, _, err = call(*words, env=env, seconds=300)
+    assert status == 1 and "Not a directory" in err and open("half-runs/" + name).read() == "mine", err
+    rows = {r["label"].split(", ")[0]: r for r in csv.DictReader(open("half/table.csv"))}
+    assert (rows["mod"]["n"], rows["control: dense"]["n"]) == ("1", "2"), rows
+
+    def dense_flops(run):
+        frames = open(glob.glob("half-runs/%s-s1-*/log.mp" % run)[0], "rb").read()
+        return _msgpack.unpack(frames[18:struct.unpack(">I", frames[1:5])[0] + 6])["flops_dense"]
+    whole, less = dense_flops("pipeline-dense"), dense_flops("pipeline-control__dense__*")
+    layers = int(re.search(r"dense, (\d+) layers", rows["control: dense"]["label"]).group(1))
+    layer = (whole - less) / (6 - layers)
+    assert abs(less - float(rows["mod"]["flops_ratio"]) * whole) <= 0.5 * layer, (less, rows["mod"]["flops_ratio"], whole)
 
 
 @test

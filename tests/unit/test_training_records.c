@@ -1,4 +1,5 @@
 /* What a run tells, read back as the workbench reads it; steps with NaN; settings changed on the way. */
+#include <math.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -281,6 +282,25 @@ T(every_method_records_a_run_that_reads_back)
         t_true(isfinite(runview_eval(v, "final", "flops_ratio")));
         runview_free(v);
     }
+}
+
+/* A share of 0 would alert, although nothing has collapsed. */
+T(layers_of_iterations_that_were_not_drawn_have_no_share)
+{
+    const char *const keys[] = {"model.method=mod", "model.layers=2",     "model.loop=6",
+                                "model.loop_min=1", "train.layer_every=1", NULL};
+    struct runview *v = run_and_view(room(), keys);
+    const struct layer_series *s = runview_layer(v, "gate_ratio");
+    int closed = 0;
+    t_true(s && s->n == 12 && s->layers == 12);
+    for (size_t i = 0; i < s->n; i++)
+        for (int l = 0; l < s->layers; l++) {
+            float share = s->value[i * (size_t)s->layers + (size_t)l];
+            closed += isnan(share);
+            t_truef(isnan(share) || share > 0, "step %zu, layer %d", i + 1, l);
+        }
+    t_true(closed > 0 && closed < 12 * 12);
+    runview_free(v);
 }
 
 T(settings_of_zero_probes_samples_and_timings_are_fine)

@@ -90,8 +90,9 @@ int batch_one_look(const struct batch_one *o, int is_ours, enum batch_one_state 
         *state = ONE_RESUME; /* without a checkpoint it restarts from step 0 */
         return 0;
     }
-    /* killed during creation: the hash in the name matches these settings, and it holds no data */
-    return is_ours ? fs_remove_tree(dir, e) : 0;
+    /* killed during creation: the hash in the name matches these settings, and it holds no data; a
+     * file is nothing that training made */
+    return is_ours && fs_is_dir(dir) ? fs_remove_tree(dir, e) : 0;
 }
 
 int batch_one_start(const struct batch_one *o, const struct batch_plan *p,

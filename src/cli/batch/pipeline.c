@@ -266,7 +266,7 @@ static int start(struct pipeline *p, const struct cli_args *a, size_t seeds, str
     p->layers = (int)c.model.layers;
     struct flops_shape shape = model_config_flops(&c.model), head = shape;
     head.L = head.windowed = head.dense_mlps = 0;
-    p->head = flops_dense_token(&head, (int)c.train.seq) / flops_dense_token(&shape, (int)c.train.seq);
+    p->stack = flops_dense_token(&shape, (int)c.train.seq) - flops_dense_token(&head, (int)c.train.seq);
     p->steps = c.train.steps;
     int64_t warmup = c.train.warmup;
     str_copy(p->method, sizeof p->method, c.model.method);
@@ -323,6 +323,7 @@ static int take(struct batch_plan *b, const struct batch_done *x, struct err *e)
     if (p->part == BASE) {
         p->block = x->group[1].value[SUMMARY_BLOCK].mean;
         p->flops = x->group[1].value[SUMMARY_FLOPS].mean;
+        p->dense = x->group[1].dense_flops;
     }
     return 0;
 }
@@ -341,10 +342,11 @@ static int plan_controls(struct pipeline *p, struct batch_plan *b, const struct 
 {
     static const char *const control[] = {"random", "static"};
     char label[96];
-    int is_known = isfinite(p->block) && isfinite(p->flops), rc = 0;
+    int is_known = isfinite(p->block) && isfinite(p->flops) && p->dense > 0, rc = 0;
     double block = is_known ? p->block : p->block_guess;
-    /* a shallower model keeps its head: what is left of the FLOPs are layers */
-    double share = is_known ? (p->flops - p->head) / (1 - p->head) : block;
+    /* a shallower model keeps the head, whose rows the tokenizer decides: the rest are layers */
+    double head = is_known ? fmax(0, p->dense - p->stack) : 0;
+    double share = is_known ? (p->flops * p->dense - head) / (p->dense - head) : block;
     int layers = (int)fmax(1, floor(share * p->layers + 0.5));
     for (size_t i = 0; rc == 0 && i < DS_LEN(control); i++) {
         snprintf(label, sizeof label, "control: %s", control[i]);

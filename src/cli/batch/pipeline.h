@@ -26,7 +26,7 @@ struct pipeline {
     double run_s;        /* estimate of one run */
     double block, flops; /* measured shares of the method; NaN before its runs */
     double block_guess;  /* until then */
-    double head;         /* share of the head in the FLOPs of the dense model */
+    double stack, dense; /* FLOPs per token: the dense layers alone, with the head as measured */
     enum pipeline_part part;
     struct pipeline_run run[PIPELINE_RUNS];
     size_t runs;
