@@ -449,8 +449,8 @@ static int may_send_probe(struct follow *f, double now)
 static int send_log(struct agent *a, struct follow *f, struct err *e)
 {
     struct runlog_entry entry;
-    double now = clock_mono();
-    int rc = 0, is_first = f->is_reset;
+    double now = clock_mono(), end = now + slice_s;
+    int rc = 1, is_first = f->is_reset;
     if (now < f->due || !has_window(a))
         return 0;
     int is_whole = f->skip <= runlog_reader_position(f->reader);
@@ -458,7 +458,9 @@ static int send_log(struct agent *a, struct follow *f, struct err *e)
         (is_whole && !runlog_reader_format(f->reader) && backlog(f) > LONG_LOG))
         return send_summary(a, f, e);
     str_renew(&a->bodies);
-    while (a->bodies.len < GATHER && (rc = runlog_next(f->reader, &entry, e)) == 1) {
+    /* after a lost line much is read again of which nothing is sent */
+    while (a->bodies.len < GATHER && clock_mono() < end &&
+           (rc = runlog_next(f->reader, &entry, e)) == 1) {
         if (entry.is_reset) {
             begin_anew(a, f);
             is_first = 1;
@@ -471,6 +473,8 @@ static int send_log(struct agent *a, struct follow *f, struct err *e)
         return give_up(a, f, rc < 0 ? e->text : "out of memory", e);
     int is_idle = rc == 0 && !runlog_reader_is_behind(f->reader);
     f->due = is_idle ? now + 0.25 : 0;
+    if (a->bodies.len == 0 && rc == 1) /* the slice is over */
+        return 0;
     if (a->bodies.len == 0 && may_send_probe(f, now)) {
         next_probe(a, f);
         f->due = 0;
