@@ -484,7 +484,8 @@ static void take_stats(struct wandb *s, struct foreign_out *out, struct pb stats
     str_release(&name);
 }
 
-/* AlertRecord: title, text, level. */
+/* AlertRecord: title, text, level.  INFO, which the library takes where none is given, is a notice that calls
+ * for nothing. */
 static void take_alert(struct wandb *s, struct foreign_out *out, struct pb m)
 {
     struct pb part[3] = {{0}};
@@ -496,11 +497,11 @@ static void take_alert(struct wandb *s, struct foreign_out *out, struct pb m)
     str_add_bytes(&text, part[0].p, pb_size(part[0]));
     str_add(&text, pb_size(part[0]) && pb_size(part[1]) ? ": " : "");
     str_add_bytes(&text, part[1].p, pb_size(part[1]));
-    foreign_event(out, s->step, s->time,
-                  pb_is(part[2], "ERROR")  ? "error"
-                  : pb_is(part[2], "WARN") ? "warn"
-                                           : "info",
-                  "alert", str_text(&text));
+    const char *level = pb_is(part[2], "ERROR")  ? "error"
+                        : pb_is(part[2], "WARN") ? "warn"
+                                                 : "info";
+    foreign_event(out, s->step, s->time, level, level[0] == 'i' ? "message" : "alert",
+                  str_text(&text));
     s->is_failed |= text.failed;
     str_release(&text);
 }

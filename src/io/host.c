@@ -65,6 +65,7 @@ struct host {
     char target[1024], box[HOST_NAME], name[HOST_NAME], root[1024], port[8], dir[1024], why[400],
         version[64], only[256], does[256], presets[HOST_PRESETS], reason[60],
         note[120]; /* reason: not to use the program there */
+    int dir_fd;    /* holds the lock of `dir`, so that no other machine takes it to be abandoned */
     struct child ssh;
     enum host_state state;
     enum far far; /* how it is tried next */
@@ -958,7 +959,11 @@ static int make_dir(struct host *h, struct err *e)
         return rc;
     fs_temp_sweep(hosts);
     rc = fs_join(want, sizeof want, hosts, "host", e);
-    return rc == 0 ? fs_new_dir(h->dir, sizeof h->dir, want, e) : rc;
+    if (rc == 0)
+        rc = fs_new_dir(h->dir, sizeof h->dir, want, e);
+    if (rc == 0 && (h->dir_fd = fs_open_dir(h->dir)) >= 0)
+        (void)!fs_lock(h->dir_fd, LOCK_EX | LOCK_NB); /* without lock support its age decides */
+    return rc;
 }
 
 int host_open(struct host **out, const char *target, int is_readonly, struct err *e)
@@ -967,6 +972,7 @@ int host_open(struct host **out, const char *target, int is_readonly, struct err
     if (!h)
         return err_set(e, DS_EMEM, "out of memory for host %.80s", target);
     h->ssh = (struct child)CHILD_NONE;
+    h->dir_fd = -1;
     h->heard = h->latency_s = h->skew_s = (double)NAN;
     h->wait_s = first_wait_s;
     h->is_readonly = is_readonly;
@@ -1004,6 +1010,8 @@ void host_close(struct host *h)
     if (h->dir[0] && fs_remove_tree(h->dir, NULL) < 0) {
         /* swept by a later start */
     }
+    if (h->dir_fd >= 0)
+        close(h->dir_fd);
     mem_free(h);
 }
 

@@ -18,10 +18,11 @@
 enum {
     LOGS_MAX = 2000,
     FOLLOWS_MAX = 16,
-    PIECE = 16 << 10,     /* bytes of a log at a time */
-    PIECE_MAX = 8 << 20,  /* for a record of more than that */
-    LATEST = 4 << 10,     /* bytes from which a list takes the newest values, */
-    HEAD = 16 << 10,      /* and the head */
+    PIECE = 16 << 10,                     /* bytes of a log at a time */
+    PIECE_MAX = RECORD_MAX + RECORD_HEAD, /* for a record of more than that: any one is whole */
+    BODIES_MAX = RECORD_MAX - (4 << 10),  /* bytes of records inside a message, itself a record */
+    LATEST = 4 << 10,                     /* bytes from which a list takes the newest values, */
+    HEAD = 16 << 10,                      /* and the head */
     LONG_LOG = 128 << 10, /* from here on only the beginning and the last 64 KiB come */
     LAST = 64 << 10,
     LOOKS_MAX = 8, /* logs whose newest values are read after a list, and at a time */
@@ -546,8 +547,8 @@ static void take_newest(struct log_file *l, struct value body)
         take_head(l, body);
 }
 
-/* Whole records from the first one on are passed to `l` (with is_head only heads) or copied; *used: bytes
- * up to the last one's end. */
+/* Whole records from the first one on are passed to `l` (with is_head only heads) or copied, as many as fit;
+ * *used: bytes up to the last one's end. */
 static void take_records(const char *p, size_t n, struct log_file *l, int is_head,
                          struct str *frames, size_t *used)
 {
@@ -564,9 +565,11 @@ static void take_records(const char *p, size_t n, struct log_file *l, int is_hea
             *used = at < pending ? at : pending;
             continue;
         }
-        if (!l)
+        if (!l && frames->len > 0 && frames->len + (size_t)length > BODIES_MAX)
+            break;
+        if (!l && length <= BODIES_MAX) /* or it is left out */
             record_copy(frames, seq, body);
-        else if (!is_head || value_is(value_get(body, "kind"), "head"))
+        if (l && (!is_head || value_is(value_get(body, "kind"), "head")))
             take_newest(l, body);
         at += (size_t)length;
         *used = at;
@@ -613,7 +616,7 @@ static void take_piece(struct host_tail *t, const struct question *q, const char
     }
     /* a record that is larger than a piece */
     int is_part = used == 0 && n == f->most && f->most < PIECE_MAX;
-    f->most = is_part ? 4 * f->most : PIECE;
+    f->most = !is_part ? PIECE : f->most < PIECE_MAX / 4 ? 4 * f->most : PIECE_MAX;
     f->at = q->at + used;
     if (q->what == ASK_FIRST && t->size > LONG_LOG && !is_part)
         f->at = t->size - LAST;

@@ -64,6 +64,7 @@ struct scan {
     unsigned alerts;  /* as RUN_ALERTS */
     unsigned unread;  /* rules of which nothing was read, */
     unsigned settled; /* and those of which a later part says something */
+    int is_foreign;   /* a log of another program */
     int has_writer;   /* the head names one: not our own trainer, which uses no GPU */
     double step_ms[ETA_STEPS], share[2];
     size_t steps;
@@ -109,7 +110,10 @@ static void take_head(struct scan *s, struct value body, uint64_t off)
             s->from[i] = s->later.from[i];
             s->rank[i] = s->later.rank[i];
         }
-    s->alerts &= s->settled | ALERT_BAD_LOSS; /* none holds before a process begins */
+    /* another program's log has a head for all that becomes known: only a resume begins a process */
+    int is_begin = !s->is_foreign || value_num(value_get(body, "resume"), 0) > 0;
+    if (is_begin)
+        s->alerts &= s->settled | ALERT_BAD_LOSS; /* none holds before a process begins */
     s->unread = 0;
     take_text(row->method, sizeof row->method, value_get(body, "method"));
     take_text(row->host, sizeof row->host, value_get(body, "host"));
@@ -122,6 +126,8 @@ static void take_head(struct scan *s, struct value body, uint64_t off)
         row->phase.steps_planned = value_int(value_get(body, "steps"), row->phase.steps_planned);
         return;
     }
+    if (!is_begin)
+        return;
     s->steps = 0; /* the speed of a process is its own */
     s->first.step = s->last.step = -1;
     s->alerts = 0;
@@ -545,7 +551,7 @@ static void follow_reset(struct run_row *row, struct run_follow *f)
     row->last_time = 0;
     for (int i = 0; i < RUN_NUMBERS; i++)
         row->number[i] = (double)NAN;
-    *s = (struct scan){.row = row, .is_last_pass = 1};
+    *s = (struct scan){.row = row, .is_last_pass = 1, .is_foreign = 1};
     s->first.step = s->last.step = -1;
     s->share[0] = s->share[1] = (double)NAN;
     for (int k = 0; k < METRIC_KEYS; k++)

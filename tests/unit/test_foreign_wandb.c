@@ -3,7 +3,9 @@
 
 #include "base/fs.h"
 #include "base/hash.h"
+#include "io/alert.h"
 #include "io/protobuf.h"
+#include "io/runindex.h"
 
 #define NAME "run-abc.wandb"
 
@@ -268,6 +270,41 @@ T(the_run_its_configuration_and_its_end_are_known)
     struct str *all[] = {&s, &run, &config, &stats, &when, &summary, &alert, &end};
     for (size_t i = 0; i < 8; i++)
         str_release(all[i]);
+}
+
+/* The alerts that hold in the row of a run with a notice of that level. */
+static unsigned alerts_after(const char *level, const char *event)
+{
+    struct str s = {0}, run = {0}, alert = {0};
+    struct run_row row;
+    struct err e = {0};
+    begin_file(&s);
+    pb_add_text(&run, 1, "abc");
+    add_record(&s, RUN, &run);
+    add_loss(&s, 1, "1.5");
+    pb_add_text(&alert, 1, "slow");
+    if (level)
+        pb_add_text(&alert, 3, level);
+    add_record(&s, ALERT, &alert);
+    add_loss(&s, 2, "1.25"); /* the head follows, at the end of what was read */
+    struct runview *v = open_run(&s);
+    t_str(event_text(v, event), "slow");
+    t_ok(run_row_read(&row, v->path, &e), &e);
+    unsigned alerts = (unsigned)row.number[RUN_ALERTS];
+    run_row_release(&row);
+    runview_free(v);
+    str_release(&s);
+    str_release(&run);
+    str_release(&alert);
+    return alerts;
+}
+
+T(a_warning_is_an_alert_and_a_notice_a_message)
+{
+    t_eq(alerts_after("WARN", "alert"), 1U << ALERT_OTHER);
+    t_eq(alerts_after("ERROR", "alert"), 1U << ALERT_OTHER);
+    t_eq(alerts_after("INFO", "message"), 0);
+    t_eq(alerts_after(NULL, "message"), 0);
 }
 
 /* A message that is the field `number` of `to`, of one text field. */

@@ -1,5 +1,6 @@
 /* Runs on another machine, as this process has them.  A script stands in for ssh: it writes what a
  * file holds, and another file once it is asked to follow a run. */
+#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <sys/file.h>
@@ -169,6 +170,21 @@ T(a_run_that_is_not_listed_is_neither_resumed_nor_asked_for_checkpoints)
             "/no/such/run: no such run on box");
     t_fails(host_checkpoints(host, "/no/such/run", &e), &e, DS_ENOTFOUND, "no such run on box");
     host_close(host);
+}
+
+T(no_other_machine_takes_what_a_host_sends_to_be_abandoned)
+{
+    char folder[1100];
+    const struct timespec old[2] = {{.tv_sec = time(NULL) - 200000},
+                                    {.tv_sec = time(NULL) - 200000}};
+    prepare();
+    snprintf(folder, sizeof folder, "%s", run_of("a")->path); /* FOLDER/rN/a */
+    *strrchr(folder, '/') = '\0';
+    *strrchr(folder, '/') = '\0';
+    t_eq(utimensat(AT_FDCWD, folder, old, 0), 0);
+    t_true(!fs_owner_is_dead("00000001-1-1-0", folder));
+    host_close(host);
+    t_true(!fs_exists(folder));
 }
 
 T(only_runs_that_are_open_count_towards_the_maximum)

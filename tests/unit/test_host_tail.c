@@ -351,6 +351,56 @@ T(a_followed_log_comes_in_whole_records_and_begins_anew_when_it_is_another)
     str_release(&log);
 }
 
+/* What is asked of log a is answered, until records of it come: how many bytes they are. */
+static size_t followed(const struct str *log, double *now)
+{
+    for (int i = 0; i < 9 && frames_at == frames.len; i++) {
+        size_t at, most;
+        t_eq(sscanf(asked(++*now), "data %zu %zu a ", &at, &most), 2);
+        size_t n = log->len - at < most ? log->len - at : most;
+        feed_data(log, at, n, log->len);
+    }
+    size_t n = 0;
+    (void)value_bytes(value_get(next("log"), "frames"), &n);
+    return n;
+}
+
+T(a_record_of_any_size_is_passed_whole_or_left_out)
+{
+    struct str log = {0};
+    struct record *r = record_new();
+    struct err e = {0};
+    const size_t bytes[] = {9 << 20, 9 << 20, RECORD_MAX - 200, 5};
+    size_t place[5];
+    make_log(&log);
+    place[0] = log.len;
+    char *p = mem_alloc(RECORD_MAX, 1);
+    t_true(p != NULL);
+    for (int i = 0; i < 4; i++) {
+        record_begin(r, "matrix", i, 1010);
+        record_bytes(r, "value", p, bytes[i]);
+        t_ok(record_end(r, 4 + (uint64_t)i, &log, &e), &e);
+        place[i + 1] = log.len;
+    }
+    begin();
+    char line[128];
+    snprintf(line, sizeof line, "{\"do\":\"follow\",\"run\":\"a\",\"from\":%zu,\"id\":7}\n",
+             place[0]);
+    request(line);
+    t_str(asked(100), "list 0 0  ");
+    snprintf(line, sizeof line, "%zu 1002 7 ./a/log.mp\nend 1003\n", log.len);
+    feed(line);
+    double now = 101;
+    t_eq(followed(&log, &now), place[1] - place[0]);
+    t_eq(followed(&log, &now), place[2] - place[1]);
+    t_eq(followed(&log, &now), place[4] - place[3]); /* a message is no larger than a record */
+    t_true(!frames.failed);
+    end();
+    str_release(&log);
+    record_free(r);
+    mem_free(p);
+}
+
 T(what_needs_a_program_is_refused)
 {
     begin();

@@ -648,6 +648,66 @@ def probes_come_while_they_are_wanted():
     a.close()
 
 
+def much(path, mib):
+    """A log that takes a while to read; returns how many bytes it has."""
+    l = log(path, 8000)
+    with open(path, "rb") as f:
+        some = f.read()
+    for _ in range((mib << 20) // len(some)):
+        l.file.write(some)
+    return os.path.getsize(path)
+
+
+@test
+def requests_are_answered_while_what_was_sent_before_a_lost_line_is_read_again():
+    end = much("again/r/log.mp", 64)
+    a = Agent(os.path.abspath("again"))
+    a.ask(do="list")
+    a.until("listed")
+    a.ask(do="follow", run="r")
+    id = a.until("log")["id"]
+    a.close()
+    Log("again/r/log.mp").put("metric", 9000, loss=1.0)
+    a = Agent(os.path.abspath("again"))
+    a.ask(do="list")
+    a.until("listed")
+    a.ask(**{"do": "follow", "run": "r", "from": end, "id": id})
+    time.sleep(0.02)  # it reads
+    a.ask(do="echo", id=5)
+    x = a.next(60)
+    assert x["kind"] == "answer" and x["id"] == 5, x
+    x = a.until("log", 60)
+    assert not x["reset"] and [b["step"] for b in bodies(x)] == [9000], "only what is new"
+    a.close()
+
+
+@test
+def requests_are_answered_while_the_probes_of_a_long_log_are_chosen():
+    much("chosen/r/log.mp", 64)
+    l = Log("chosen/r/log.mp")
+    put_probe(l, 1, 10)
+    a = Agent(os.path.abspath("chosen"))
+    a.ask(do="list")
+    a.until("listed")
+    a.ask(do="follow", run="r")
+    while not a.until("log", 60)["at"]:
+        pass
+    a.ask(do="probes", run="r", **{"from": 0})
+    time.sleep(0.02)  # they are being chosen
+    a.ask(do="echo", id=5)
+    x = a.next(60)
+    assert x["kind"] == "answer" and x["id"] == 5, x
+    put_probe(l, 2, 10)
+    l.put("metric", 9000, loss=1.0)
+    came = []
+    while {1, 2, 9000} - set(came):
+        x = a.until("log", 60)
+        came += [b["step"] for b in bodies(x)]
+        assert x["probes"] == 0 or 1 in came, "none is passed over"
+    assert came.index(1) < came.index(2), came
+    a.close()
+
+
 @test
 def many_live_probes_are_thinned_rather_than_crowd_the_line():
     l = log("crowd/p/log.mp", 3)

@@ -60,7 +60,8 @@ struct follow {
     int64_t probes; /* those before this byte of the log are sent or queued; -1: none are wanted */
     struct str queue;        /* of probes: whole frames, their places in the log as seq */
     size_t queued;           /* bytes of them that are sent */
-    int64_t sent_probes;     /* as `probes`, without those in the queue */
+    int64_t sent_probes;     /* as `probes`, without those in the queue or being chosen */
+    struct probes *choice;   /* of those that the log had, being made; NULL: none */
     double credit, credited; /* bytes of probes that may be sent, as of that time */
     int64_t from, to;        /* steps that a summary shows in detail */
     int wants_detail;
@@ -240,10 +241,16 @@ static void drop(struct agent *a, const char *run)
             continue;
         runlog_reader_close(a->follow[i].reader);
         str_release(&a->follow[i].queue);
+        probes_close(a->follow[i].choice);
         logsum_free(a->follow[i].summary);
         a->follow[i] = a->follow[--a->follows];
         return;
     }
+}
+
+static int64_t probes_at(const struct follow *f)
+{
+    return f->queue.len > 0 || f->choice ? f->sent_probes : f->probes;
 }
 
 /* problem: instead of records.  at: what to ask for after a lost line. */
@@ -262,7 +269,7 @@ static int say_log_at(struct agent *a, const struct follow *f, const char *probl
         if (is_summary)
             record_bool(a->rec, "summary", 1);
         if (f->probes >= 0)
-            record_int(a->rec, "probes", f->queue.len == 0 ? f->probes : f->sent_probes);
+            record_int(a->rec, "probes", probes_at(f));
         record_bytes(a->rec, "frames", a->bodies.p ? a->bodies.p : "", a->bodies.len);
     }
     return send_record(a, e);
@@ -286,6 +293,14 @@ static int give_up(struct agent *a, const struct follow *f, const char *why, str
     return rc;
 }
 
+static void drop_probes(struct follow *f)
+{
+    str_release(&f->queue);
+    f->queued = 0;
+    probes_close(f->choice);
+    f->choice = NULL;
+}
+
 /* The log was replaced: what was sent of it is void. */
 static void begin_anew(struct agent *a, struct follow *f)
 {
@@ -294,8 +309,7 @@ static void begin_anew(struct agent *a, struct follow *f)
     f->is_reset = 1;
     f->skip = 0;
     f->id = id_of(a, f->run);
-    str_release(&f->queue);
-    f->queued = 0;
+    drop_probes(f);
     f->probes = f->probes < 0 ? -1 : 0;
     f->sent_probes = 0;
 }
@@ -304,15 +318,25 @@ static void begin_anew(struct agent *a, struct follow *f)
 static void want_probes(struct follow *f, int64_t from)
 {
     int64_t end = (int64_t)runlog_reader_position(f->reader);
-    str_release(&f->queue);
-    f->queued = 0;
+    drop_probes(f);
     f->due = 0;
     f->probes = f->sent_probes = from;
     if (from < 0 || from >= end || runlog_reader_format(f->reader))
         return;
     f->probes = end;
-    if (probes_choose(f->path, from, end, &f->queue, NULL) < 0)
-        str_release(&f->queue); /* the next look at the log says why */
+    if (probes_open(&f->choice, f->path, from, end, NULL) < 0)
+        f->choice = NULL; /* the next look at the log says why */
+}
+
+/* Those of the log go before what has been queued meanwhile. */
+static void choose_probes(struct follow *f)
+{
+    struct str chosen = {0};
+    if (probes_choose(f->choice, slice_s, &chosen, NULL) == 0)
+        return;
+    str_add_str(&chosen, &f->queue);
+    drop_probes(f);
+    f->queue = chosen;
 }
 
 /* Bytes of the log that have not been read. */
@@ -368,7 +392,7 @@ static int send_summary(struct agent *a, struct follow *f, struct err *e)
     f->paint = 0;
     if (rc == 0)
         return say_summary(a, f, 0, e);
-    want_probes(f, f->queue.len > 0 ? f->sent_probes : f->probes);
+    want_probes(f, probes_at(f));
     rc = say_summary(a, f, 1, e);
     f->is_reset = f->wants_detail = 0;
     logsum_free(f->summary);
@@ -438,6 +462,8 @@ static void next_probe(struct agent *a, struct follow *f)
 /* Live probes may be more than a line should carry: then some are left out, as when a view is opened late. */
 static int may_send_probe(struct follow *f, double now)
 {
+    if (f->choice)
+        return 0;
     if (f->queue.failed || f->queue.len - f->queued > QUEUE_MAX)
         want_probes(f, f->sent_probes);
     f->credit = fmin(PROBES_AT_ONCE, f->credit + (now - f->credited) * PROBES_RATE);
@@ -450,15 +476,20 @@ static int send_log(struct agent *a, struct follow *f, struct err *e)
 {
     struct runlog_entry entry;
     double now = clock_mono();
-    int rc = 0, is_first = f->is_reset;
+    int rc = 1, is_first = f->is_reset;
     if (now < f->due || !has_window(a))
         return 0;
+    if (f->choice)
+        choose_probes(f);
     int is_whole = f->skip <= runlog_reader_position(f->reader);
     if (f->wants_detail || f->summary ||
         (is_whole && !runlog_reader_format(f->reader) && backlog(f) > LONG_LOG))
         return send_summary(a, f, e);
     str_renew(&a->bodies);
-    while (a->bodies.len < GATHER && (rc = runlog_next(f->reader, &entry, e)) == 1) {
+    /* after a lost line much is read again of which nothing is sent */
+    double end = clock_mono() + slice_s;
+    while (a->bodies.len < GATHER && clock_mono() < end &&
+           (rc = runlog_next(f->reader, &entry, e)) == 1) {
         if (entry.is_reset) {
             begin_anew(a, f);
             is_first = 1;
@@ -470,7 +501,9 @@ static int send_log(struct agent *a, struct follow *f, struct err *e)
     if (rc < 0 || a->bodies.failed)
         return give_up(a, f, rc < 0 ? e->text : "out of memory", e);
     int is_idle = rc == 0 && !runlog_reader_is_behind(f->reader);
-    f->due = is_idle ? now + 0.25 : 0;
+    f->due = is_idle && !f->choice ? now + 0.25 : 0;
+    if (a->bodies.len == 0 && rc == 1) /* the slice is over */
+        return 0;
     if (a->bodies.len == 0 && may_send_probe(f, now)) {
         next_probe(a, f);
         f->due = 0;

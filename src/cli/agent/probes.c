@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "io/record.h"
 #include "io/runlog.h"
@@ -15,7 +16,9 @@ struct kept {
     uint64_t place, at; /* among the probes of its text; in the log */
 };
 /* Every stride-th probe of each text, and its newest. */
-struct choice {
+struct probes {
+    struct runlog_reader *reader;
+    int64_t from, to;
     struct kept kept[KEPT_MAX + 1], newest[TEXTS_MAX];
     size_t n, bytes;
     uint64_t stride, seen[TEXTS_MAX];
@@ -33,7 +36,7 @@ static int set(struct kept *k, struct value body, uint64_t place, uint64_t at)
     return k->p ? 0 : DS_EMEM;
 }
 
-static void widen(struct choice *c)
+static void widen(struct probes *c)
 {
     size_t left = 0;
     c->stride *= 2;
@@ -51,7 +54,7 @@ static void widen(struct choice *c)
     c->n = left;
 }
 
-static int take(struct choice *c, struct value body, uint64_t at)
+static int take(struct probes *c, struct value body, uint64_t at)
 {
     int64_t index = value_int(value_get(body, "index"), 0);
     size_t text = (uint64_t)index < TEXTS_MAX ? (size_t)index : TEXTS_MAX - 1;
@@ -66,7 +69,7 @@ static int take(struct choice *c, struct value body, uint64_t at)
     return rc;
 }
 
-static struct kept *first_of(struct choice *c)
+static struct kept *first_of(struct probes *c)
 {
     struct kept *first = NULL;
     for (size_t i = 0; i < c->n + TEXTS_MAX; i++) {
@@ -78,7 +81,7 @@ static struct kept *first_of(struct choice *c)
 }
 
 /* In the order of the log; a probe that is kept for two reasons is written once. */
-static void write_out(struct choice *c, struct str *frames)
+static void write_out(struct probes *c, struct str *frames)
 {
     uint64_t last = UINT64_MAX;
     for (struct kept *k; (k = first_of(c));) {
@@ -90,24 +93,49 @@ static void write_out(struct choice *c, struct str *frames)
     }
 }
 
-int probes_choose(const char *path, int64_t from, int64_t to, struct str *frames, struct err *e)
+int probes_open(struct probes **out, const char *path, int64_t from, int64_t to, struct err *e)
 {
-    struct runlog_reader *r = NULL;
-    struct runlog_entry entry;
-    struct choice *c = mem_alloc(1, sizeof *c);
+    struct probes *c = mem_alloc(1, sizeof *c);
     if (!c)
         return err_set(e, DS_EMEM, "out of memory for probes");
-    c->stride = 1;
-    int got = 0, rc = runlog_reader_open(&r, path, e);
-    while (rc == 0 && (got = runlog_next(r, &entry, e)) == 1 && (int64_t)entry.offset < to)
-        if (!entry.is_gap && entry.body.p && (int64_t)entry.offset >= from &&
+    *c = (struct probes){.from = from, .to = to, .stride = 1};
+    int rc = runlog_reader_open(&c->reader, path, e);
+    if (rc < 0) {
+        mem_free(c);
+        return rc;
+    }
+    runlog_reader_limit(c->reader, 1 << 20);
+    *out = c;
+    return 0;
+}
+
+int probes_choose(struct probes *c, double seconds, struct str *frames, struct err *e)
+{
+    struct runlog_entry entry;
+    double end = clock_mono() + seconds;
+    int got = 0;
+    while ((got = runlog_next(c->reader, &entry, e)) == 1 || runlog_reader_is_behind(c->reader)) {
+        if (got < 0 || (got == 1 && (int64_t)entry.offset >= c->to))
+            break;
+        if (got == 1 && !entry.is_gap && entry.body.p && (int64_t)entry.offset >= c->from &&
             value_is(value_get(entry.body, "kind"), "probe") &&
             (size_t)(entry.body.end - entry.body.p) <= RECORD_BYTES_MAX &&
             take(c, entry.body, entry.offset) < 0)
-            rc = err_set(e, DS_EMEM, "out of memory for probes");
-    rc = got < 0 ? got : rc;
-    write_out(c, rc == 0 ? frames : NULL);
-    runlog_reader_close(r);
+            return err_set(e, DS_EMEM, "out of memory for probes");
+        if (clock_mono() > end)
+            return 0;
+    }
+    if (got < 0)
+        return got;
+    write_out(c, frames);
+    return 1;
+}
+
+void probes_close(struct probes *c)
+{
+    if (!c)
+        return;
+    write_out(c, NULL);
+    runlog_reader_close(c->reader);
     mem_free(c);
-    return rc;
 }
