@@ -57,7 +57,7 @@ struct ppl_request {
     int exit;        /* first layers only; 0: as in the options */
     int64_t tokens;  /* to score, rounded up to whole windows; 0: all that were opened */
     int topk, controls,
-        dense; /* also: the top-k form; controls: random (1), and static mask (2); dense */
+        dense;    /* also: the top-k form; controls: random (1), and static mask (2); dense */
     int is_whole; /* dense and controls over all of these tokens, else the first 65,536 at most */
     int prefill_rounds, decode_rounds;
 };

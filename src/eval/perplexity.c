@@ -322,8 +322,8 @@ static int measure_windows(struct ppl_result *r, struct ppl *p, const struct pas
         model_forward(m, &w.b, &recorded);
         model_loss(m, 0, 1);
         rc = measure_add(&r->measure, m, &p->rows.known, w.bytes, e);
-        if (rc == 0 && (want->is_whole ||
-                        r->measure.contrast.sum[CONTRAST_CAUSAL].tokens < CONTROL_TOKENS))
+        if (rc == 0 &&
+            (want->is_whole || r->measure.contrast.sum[CONTRAST_CAUSAL].tokens < CONTROL_TOKENS))
             contrast_add(&r->measure.contrast, CONTRAST_CAUSAL, m);
         if (rc == 0 && want->topk && pass->kind == PASS_SPARSE && !pass->inference.topk)
             rc = measure_contrast(&r->measure, m, CONTRAST_TOPK, &w.b, pass, (uint64_t)w.done, e);

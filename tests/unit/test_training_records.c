@@ -287,7 +287,7 @@ T(every_method_records_a_run_that_reads_back)
 /* A share of 0 would alert, although nothing has collapsed. */
 T(layers_of_iterations_that_were_not_drawn_have_no_share)
 {
-    const char *const keys[] = {"model.method=mod", "model.layers=2",     "model.loop=6",
+    const char *const keys[] = {"model.method=mod", "model.layers=2",      "model.loop=6",
                                 "model.loop_min=1", "train.layer_every=1", NULL};
     struct runview *v = run_and_view(room(), keys);
     const struct layer_series *s = runview_layer(v, "gate_ratio");

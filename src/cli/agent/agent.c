@@ -37,10 +37,10 @@ enum {
     FOLLOWS_MAX = 16,
     COMMANDS_MAX = 8,
     REQUEST_MAX = 9 << 20, /* a line to `serve` of 4 MiB, escaped once more */
-    GATHER = 8 << 10,     /* bytes of records in one message */
-    IN_FLIGHT = 32 << 10, /* bytes sent and not yet acknowledged: an answer waits behind no more */
-    ROWS_MAX = 500,       /* rows in one turn */
-    BODY_MAX = 8 << 20,   /* bytes of a record that is passed on, inside another */
+    GATHER = 8 << 10,      /* bytes of records in one message */
+    IN_FLIGHT = 32 << 10,  /* bytes sent and not yet acknowledged: an answer waits behind no more */
+    ROWS_MAX = 500,        /* rows in one turn */
+    BODY_MAX = 8 << 20,    /* bytes of a record that is passed on, inside another */
     PROBES_AT_ONCE = 128 << 10, /* bytes of probes, then PROBES_RATE a second */
     PROBES_RATE = 5 << 10,
     QUEUE_MAX = 256 << 10,

@@ -266,7 +266,8 @@ static int start(struct pipeline *p, const struct cli_args *a, size_t seeds, str
     p->layers = (int)c.model.layers;
     struct flops_shape shape = model_config_flops(&c.model), head = shape;
     head.L = head.windowed = head.dense_mlps = 0;
-    p->stack = flops_dense_token(&shape, (int)c.train.seq) - flops_dense_token(&head, (int)c.train.seq);
+    p->stack =
+        flops_dense_token(&shape, (int)c.train.seq) - flops_dense_token(&head, (int)c.train.seq);
     p->steps = c.train.steps;
     int64_t warmup = c.train.warmup;
     str_copy(p->method, sizeof p->method, c.model.method);
@@ -419,7 +420,8 @@ static int run_pipeline(struct pipeline *p, const int64_t *seed, size_t seeds, s
     p->started = clock_mono();
     int status = run_part(p, BASE, seed, seeds, e);
     int is_report = p->how.status || p->how.slurm;
-    int is_measured = status == 0 || (status == 1 && isfinite(p->block)); /* a run may have failed */
+    int is_measured =
+        status == 0 || (status == 1 && isfinite(p->block)); /* a run may have failed */
     if (!is_measured || (is_report && !p->is_complete) || /* the controls follow from the method */
         (p->how.worker && !p->is_later))
         return status;

@@ -308,8 +308,8 @@ static int check_settings(const struct cli_args *a, const struct ppl_options *o,
                                                 "data.loss"},
                              *const of_table[] = {"capacities"},
                              *const of_calibrate[] = {"risk", "delta"};
-    static const char *const of_search[] = {"speedup_by"},
-                             *const of_search_all[] = {"target_speedup", "speedup_by"};
+    static const char *const of_search[] = {"speedup_by"}, *const of_search_all[] = {
+                                                               "target_speedup", "speedup_by"};
     int is_table = cli_flag(a, "benchmark"), is_task = strcmp(o->task, "ppl") != 0;
     int rc =
         is_task ? cli_refuse_settings(a, &ppl_group, of_ppl, DS_LEN(of_ppl), "expected task=ppl", e)

@@ -445,8 +445,8 @@ static int open_log(struct run *r, const struct task_options *o, struct subject 
              r->set.task->name, (long long)r->set.shots, (long long)o->seq, (long long)o->max_gen,
              s->model->config.method, o->is_dense ? " run dense" : "", o->capacity,
              o->threshold_offset, (unsigned long long)o->seed,
-             (unsigned long long)tokenizer_hash(s->tokenizer),
-             (unsigned long long)subject_hash(s), print);
+             (unsigned long long)tokenizer_hash(s->tokenizer), (unsigned long long)subject_hash(s),
+             print);
     return task_log_open(&r->log, o->results, about, e);
 }
 
