@@ -565,9 +565,9 @@ static void take_records(const char *p, size_t n, struct log_file *l, int is_hea
             *used = at < pending ? at : pending;
             continue;
         }
-        if (!l && frames->len > 0 && frames->len + (size_t)length > BODIES_MAX)
+        if (frames && frames->len > 0 && frames->len + (size_t)length > BODIES_MAX)
             break;
-        if (!l && length <= BODIES_MAX) /* or it is left out */
+        if (frames && length <= BODIES_MAX) /* or it is left out */
             record_copy(frames, seq, body);
         if (l && (!is_head || value_is(value_get(body, "kind"), "head")))
             take_newest(l, body);
