@@ -184,7 +184,6 @@ void exits_begin(struct exits *x, int R, int is_on)
     memset(x->stays, 1, (size_t)R);
     memset(x->d_forward, 0, sizeof x->d_forward);
     memset(x->push, 0, (size_t)x->n * (size_t)R * sizeof *x->push);
-    memset(x->reach, 0, (size_t)R * sizeof *x->reach); /* the last layers may be closed */
 }
 
 int exits_at(const struct exits *x, int l)
@@ -317,6 +316,11 @@ int exits_decide(struct exits *x, const struct route *r, int l, const real *h,
 }
 
 /* ---- backward ---- */
+
+void exits_bwd_begin(struct exits *x)
+{
+    memset(x->reach, 0, (size_t)x->R * sizeof *x->reach);
+}
 
 static void add_grad(struct exits *x, int param, int g, double d)
 {

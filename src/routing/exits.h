@@ -92,8 +92,9 @@ double exits_temperature(const struct exits *x, int g); /* T_fwd */
 double exits_share(const struct exits *x, int l);       /* share of all rows that exit at layer l */
 double exits_rate(const struct exits *x);               /* and at any layer */
 double exits_threshold(const struct exits *x, const struct exits_rule *rule, int g);
-/* Backward goes from the last layer down: per layer add d loss / d survival after its gate to reach
- * (R), then call this.  dh (R,C) may be NULL. */
+/* Backward goes from the last open layer down: call begin, then per layer add d loss / d survival
+ * after its gate to reach (R), then call this.  dh (R,C) may be NULL. */
+void exits_bwd_begin(struct exits *x);
 void exits_bwd(struct exits *x, int l, const real *h, real *dh);
 /* The penalties; their gradient is kept for exits_bwd. */
 double exits_aux(struct exits *x, const struct route *r, const struct exits_penalty *p);

@@ -594,10 +594,21 @@ static void ffn_bwd(struct route *r, int l, const struct plan *p, const real *dg
                       opts_of(r)->attach ? st->dmid : NULL);
 }
 
+/* Is no layer above this one open?  A loop may be shorter in a step. */
+static int is_top(const struct route *r, int l)
+{
+    while (++l < r->L)
+        if (!route_is_closed(r, l))
+            return 0;
+    return 1;
+}
+
 static void hat_decide_bwd(struct route *r, int l, const struct plan *p, const real *dgate,
                            struct stream *st)
 {
     struct hat *s = hat_of(r);
+    if (p->span == ROUTE_SPAN_FFN && is_top(r, l))
+        exits_bwd_begin(&s->exits);
     if (s->dropped[l])
         return;
     if (p->span == ROUTE_SPAN_FFN) {
