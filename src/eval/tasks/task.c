@@ -441,7 +441,7 @@ static int open_log(struct run *r, const struct task_options *o, struct subject 
         return rc;
     snprintf(about, sizeof about,
              "%s, shots=%lld, seq=%lld, max_gen=%lld, %s%s, capacity %g, offset %g, seed %llu, "
-             "vocabulary %016llx, options and parameters %016llx, model %s",
+             "vocabulary %016llx, parameters %016llx, model %s",
              r->set.task->name, (long long)r->set.shots, (long long)o->seq, (long long)o->max_gen,
              s->model->config.method, o->is_dense ? " run dense" : "", o->capacity,
              o->threshold_offset, (unsigned long long)o->seed,

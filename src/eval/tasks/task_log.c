@@ -86,7 +86,7 @@ static int take_file(struct task_log *l, const char *text, size_t n, const char 
             rc = take_line(l, json_root(j), where, e);
         else if (rc == 0 && (!was || strcmp(was, about) != 0))
             rc =
-                err_set(e, DS_EEXIST, "%s: contains %s%.160s, expected %.160s; choose another file",
+                err_set(e, DS_EEXIST, "%s: contains %s%.180s, expected %.180s; choose another file",
                         l->path, was ? "results of " : "something else", was ? was : "", about);
         json_free(j);
         at += k + 1;
