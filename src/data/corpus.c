@@ -41,7 +41,7 @@ static const char end_mark[] = "<|endoftext|>";
 
 int corpus_full(const struct corpus *c)
 {
-    return c->docs >= c->max_docs || c->bytes + corpus_open_len(c) >= c->max_bytes;
+    return c->cut || c->docs >= c->max_docs || c->bytes + corpus_open_len(c) >= c->max_bytes;
 }
 
 size_t corpus_open_len(const struct corpus *c)
@@ -49,18 +49,31 @@ size_t corpus_open_len(const struct corpus *c)
     return c->text.len - c->open;
 }
 
+/* The beginning of a character at the end of the open text: how many bytes it has, 0: none. */
+static size_t half_character(const struct corpus *c)
+{
+    for (size_t n = 1; n <= 3 && n <= corpus_open_len(c); n++) {
+        unsigned char ch = (unsigned char)c->text.p[c->text.len - n];
+        if ((ch & 0xC0) != 0x80)
+            return n < (ch >= 0xF0 ? 4 : ch >= 0xE0 ? 3 : ch >= 0xC0 ? 2 : 1) ? n : 0;
+    }
+    return 0;
+}
+
 int corpus_text(struct corpus *c, const char *s, size_t n, struct err *e)
 {
-    uint64_t room = c->max_bytes - c->bytes - corpus_open_len(c);
-    if (n > room) { /* cut before a character, not inside it */
+    uint64_t room = c->cut ? 0 : c->max_bytes - c->bytes - corpus_open_len(c);
+    c->cut |= n > room;
+    str_add_bytes(&c->text, s, n < room ? n : (size_t)room);
+    if (c->text.failed)
+        return err_set(e, DS_EMEM, "out of memory for %zu bytes of text", c->text.len + n);
+    size_t half = n < room ? 0 : half_character(c); /* the other half may be in the next piece */
+    if (half) {
         c->cut = 1;
-        for (n = (size_t)room; n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80;)
-            n--;
+        c->text.len -= half;
+        c->text.p[c->text.len] = '\0';
     }
-    str_add_bytes(&c->text, s, n);
-    return c->text.failed
-               ? err_set(e, DS_EMEM, "out of memory for %zu bytes of text", c->text.len + n)
-               : 0;
+    return 0;
 }
 
 static int is_blank(char ch)

@@ -174,6 +174,34 @@ T(a_line_without_end_is_cut_at_the_limit)
     mem_free(text);
 }
 
+/* The limit is at the border of two pieces of a file, or behind it, inside a character. */
+T(a_character_across_the_border_of_a_chunk_is_not_halved_by_the_limit)
+{
+    size_t n = 3 << 20;
+    char *text = mem_alloc(n, 1);
+    memset(text, 'x', n);
+    memcpy(text + (1 << 20) - 1, "\xE2\x82\xAC", 3);
+    for (uint64_t limit = (1 << 20) - 1; limit < (1 << 20) + 4; limit++) {
+        struct corpus *c = NULL;
+        struct corpus_options o = {.path = put(t_tmpdir(), "a.txt", text, n), .max_bytes = limit};
+        t_ok(corpus_open(&c, &o, &err), &err);
+        t_eq(corpus_bytes(c), limit < (1 << 20) + 2 ? (1 << 20) - 1 : limit);
+        corpus_close(c);
+    }
+    mem_free(text);
+}
+
+T(nothing_follows_where_text_was_cut)
+{
+    struct corpus *c = NULL;
+    static const char text[] = "one \xE2\x82\xAC\na\nb\n";
+    struct corpus_options o = {
+        .path = put(t_tmpdir(), "a.txt", text, sizeof text - 1), .format = "lines", .max_bytes = 6};
+    t_ok(corpus_open(&c, &o, &err), &err);
+    EXPECT(c, "one");
+    corpus_close(c);
+}
+
 T(endless_input_is_bounded)
 {
     struct corpus *c = NULL;
