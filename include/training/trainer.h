@@ -212,8 +212,8 @@ int trainer_copy_live(const char *from, const char *to, int64_t step, struct err
 int trainer_add_live(struct live_setting v[LIVE_MAX], int *n, const char *key, double value,
                      int64_t step);
 /* live_log.c: an event "settings" has all that hold, an event "set" adds one.  What a log says
- * holds at its end: */
-int trainer_live_from_log(const char *dir, struct live_setting v[LIVE_MAX], int *n,
+ * of the settings that were made before a step, INT64_MAX: of all: */
+int trainer_live_from_log(const char *dir, int64_t before, struct live_setting v[LIVE_MAX], int *n,
                           struct err *e) DS_CHECK;
 /* For what no "set" of this log has note: inherited, overridden or taken back. */
 int trainer_log_live(struct trainer *t, struct err *e) DS_CHECK;

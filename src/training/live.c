@@ -239,7 +239,7 @@ static int read_live(const char *dir, struct live_setting *v, int *n, int *is_lo
     if (rc < 0) {
         log_warn("%s; live settings are recovered from log.mp", why.text);
         *is_lost = 1;
-        return trainer_live_from_log(dir, v, n, e);
+        return trainer_live_from_log(dir, INT64_MAX, v, n, e);
     }
     for (void *at = NULL; rc == 0 && (x = json_next(json_root(j), &at, &key, NULL)) != NULL;) {
         if (json_kind_of(x) != JSON_KIND_ARRAY)
@@ -263,6 +263,8 @@ int trainer_copy_live(const char *from, const char *to, int64_t step, struct err
     for (int i = 0; rc == 0 && i < n; i++)
         if (v[i].step < step)
             v[kept++] = v[i];
+    if (rc == 0 && n == LIVE_MAX && kept < n) /* later ones may have taken the room of others */
+        rc = trainer_live_from_log(from, step, v, &kept, e);
     return rc == 0 && kept > 0 ? write_live(to, v, kept, e) : rc;
 }
 

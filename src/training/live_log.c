@@ -12,25 +12,51 @@
 
 /* ---- reading ---- */
 
-/* "KEY VALUE after step N; ...", or "none": in place of all that was known before. */
-static void read_settings(const char *text, struct live_setting v[LIVE_MAX], int *n)
+/* Only settings that were made before the step are taken. */
+struct taken {
+    struct live_setting *v; /* LIVE_MAX */
+    int *n;
+    int64_t before;
+};
+
+static void take(const struct taken *t, const struct live_setting *s)
 {
-    char key[64];
-    double value;
-    int64_t step;
-    int used = 0;
-    *n = 0;
-    while (sscanf(text, "%63s %lf after step %" SCNd64 "%n", key, &value, &step, &used) == 3) {
-        (void)trainer_add_live(v, n, key, value, step);
+    if (s->step < t->before)
+        (void)trainer_add_live(t->v, t->n, s->key, s->value, s->step);
+}
+
+static int is_in(const struct live_setting *v, int n, const struct live_setting *s)
+{
+    for (int i = 0; i < n; i++)
+        if (v[i].step == s->step && v[i].value == s->value && strcmp(v[i].key, s->key) == 0)
+            return 1;
+    return 0;
+}
+
+/* "KEY VALUE after step N; ...", or "none": in place of all that was known before.  A full list may
+ * lack what was overridden in it, which then stays known. */
+static void read_settings(const char *text, int64_t step, const struct taken *t)
+{
+    struct live_setting list[LIVE_MAX], s;
+    int n = 0, kept = 0, used = 0;
+    while (sscanf(text, "%63s %lf after step %" SCNd64 "%n", s.key, &s.value, &s.step, &used) ==
+           3) {
+        (void)trainer_add_live(list, &n, s.key, s.value, s.step);
         text += used;
         text += strspn(text, "; ");
     }
+    for (int i = 0; n == LIVE_MAX && i < *t->n; i++)
+        if (t->v[i].step < step && !is_in(list, n, &t->v[i]))
+            t->v[kept++] = t->v[i];
+    *t->n = kept;
+    for (int i = 0; i < n; i++)
+        take(t, &list[i]);
 }
 
-static int read_event(struct value body, struct live_setting v[LIVE_MAX], int *n, struct err *e)
+static int read_event(struct value body, const struct taken *t, struct err *e)
 {
+    struct live_setting s = {.step = value_int(value_get(body, "step"), 0)};
     char key[64];
-    double value;
     size_t len = 0;
     int is_set = value_is(value_get(body, "name"), "set");
     if (!value_is(value_get(body, "kind"), "event") ||
@@ -42,26 +68,29 @@ static int read_event(struct value body, struct live_setting v[LIVE_MAX], int *n
         return p ? err_set(e, DS_EMEM, "settings of log.mp") : 0;
     memcpy(text, p, len);
     text[len] = '\0';
-    if (!is_set)
-        read_settings(text, v, n);
-    else if (sscanf(text, "%63s %lf", key, &value) == 2)
-        (void)trainer_add_live(v, n, strcmp(key, "lr") == 0 ? "train.lr" : key, value,
-                               value_int(value_get(body, "step"), 0));
+    if (!is_set) {
+        read_settings(text, s.step, t);
+    } else if (sscanf(text, "%63s %lf", key, &s.value) == 2) {
+        str_copy(s.key, sizeof s.key, strcmp(key, "lr") == 0 ? "train.lr" : key);
+        take(t, &s);
+    }
     mem_free(text);
     return 0;
 }
 
-int trainer_live_from_log(const char *dir, struct live_setting v[LIVE_MAX], int *n, struct err *e)
+int trainer_live_from_log(const char *dir, int64_t before, struct live_setting v[LIVE_MAX], int *n,
+                          struct err *e)
 {
     char path[1100];
     struct runlog_reader *r = NULL;
     struct runlog_entry entry;
+    const struct taken taken = {.v = v, .n = n, .before = before};
     int rc = fs_join(path, sizeof path, dir, "log.mp", e), more = 1;
     *n = 0;
     if (rc == 0)
         rc = runlog_reader_open(&r, path, e);
     while (rc == 0 && (more = runlog_next(r, &entry, e)) > 0)
-        rc = entry.is_gap ? 0 : read_event(entry.body, v, n, e);
+        rc = entry.is_gap ? 0 : read_event(entry.body, &taken, e);
     runlog_reader_close(r);
     return rc < 0 ? rc : more < 0 ? more : 0;
 }

@@ -87,7 +87,8 @@ static void check_kept(void)
     struct err e = {0};
     int n = trainer->n_live, logged = 0;
     memcpy(was, trainer->live, sizeof was);
-    need(n >= 0 && n <= LIVE_MAX && trainer_live_from_log(trainer->dir, log, &logged, &e) == 0 &&
+    need(n >= 0 && n <= LIVE_MAX &&
+         trainer_live_from_log(trainer->dir, INT64_MAX, log, &logged, &e) == 0 &&
          logged <= LIVE_MAX);
     for (int broken = 0; broken < 2; broken++) {
         if (broken && n + logged > 0)
