@@ -243,8 +243,8 @@ enum {
 int runview_open(struct runview **out, const char *path, struct err *e) DS_CHECK;
 /* The same, but reads for about budget_s seconds only; polls read the rest. */
 int runview_follow(struct runview **out, const char *path, double budget_s, struct err *e) DS_CHECK;
-/* The same for a complete stream: a pipe is read until its writer closes it.  DS_EFORMAT also when
- * it has no records. */
+/* The same for a complete stream: a pipe is read until its writer closes it, and zeros up to the
+ * end of a log are no tail.  DS_EFORMAT also when it has no records. */
 int runview_read(struct runview **out, const char *path, struct err *e) DS_CHECK;
 /* Reads new records for at most about `budget_s` seconds; 1 if anything changed, else 0.
  */

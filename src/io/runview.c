@@ -336,6 +336,20 @@ int runview_open(struct runview **out, const char *path, struct err *e)
     return runview_follow(out, path, HUGE_VAL, e);
 }
 
+/* Zeros up to the end of a log are its end. */
+static int pass_zeros(struct runview *v, struct err *e)
+{
+    uint64_t end;
+    int fd, rc = fs_open_read(&fd, v->path, e);
+    if (rc < 0)
+        return rc;
+    rc = fs_nonzero_end(fd, v->bytes, v->bytes + v->tail, 0, &end, v->path, e);
+    if (rc == 0 && end == v->bytes)
+        v->tail = 0;
+    fs_close(fd);
+    return rc;
+}
+
 int runview_read(struct runview **out, const char *path, struct err *e)
 {
     static const uint64_t noise_max = 64 << 20;
@@ -360,6 +374,8 @@ int runview_read(struct runview **out, const char *path, struct err *e)
     }
     if (rc >= 0 && v->records == 0)
         rc = v->tail > 0 ? runlog_refuse(path, e) : err_set(e, DS_EFORMAT, "%s: no records", path);
+    else if (rc >= 0 && v->tail > 0 && p.fd < 0 && !runview_foreign(v))
+        rc = pass_zeros(v, e);
     if (rc < 0) {
         runview_free(v);
         return rc;

@@ -322,7 +322,8 @@ def zeros_after_a_power_failure_are_the_end():
     size = os.path.getsize("runs/a/log.mp")
     with open("runs/a/log.mp", "ab") as f:
         f.write(b"\0" * 5000)
-    assert ds.read("runs/a").damage["tail"] == 0
+    assert ds.read("runs/a").damage["tail"] == run_json("inspect", "runs/a/log.mp")["damage"]["tail"] == 0
+    assert "corrupt" not in run("inspect", "runs/a/log.mp")
     with ds.init(name="a", resume=True) as r:
         r.log({"loss": 2})
     assert list(ds.read("runs/a")["loss"]) == [1, 2] and os.path.getsize("runs/a/log.mp") < size + 2000
