@@ -85,9 +85,10 @@ const struct gguf_meta *gguf_meta_at(const struct gguf *g, size_t i); /* in the 
 const struct gguf_meta *gguf_meta_find(const struct gguf *g, const char *key);
 const char *gguf_kind_name(enum gguf_kind kind);
 /* Value i of a numeric scalar or array: 1, or 0 when there is no such value (m may be NULL).
- * gguf_int accepts integers and booleans, but no U64 beyond int64; gguf_num accepts every
- * number. */
+ * gguf_int accepts integers and booleans, but no U64 beyond int64, which only gguf_big accepts;
+ * gguf_num accepts every number. */
 int gguf_int(const struct gguf_meta *m, uint64_t i, int64_t *out);
+int gguf_big(const struct gguf_meta *m, uint64_t i, uint64_t *out);
 int gguf_num(const struct gguf_meta *m, uint64_t i, double *out);
 /* The bytes of a scalar string: 1, or 0 when it is not one. */
 int gguf_string(const struct gguf_meta *m, struct gguf_text *out);

@@ -255,7 +255,10 @@ static int find_alignment(const struct gguf *g, uint64_t *align, struct err *e)
 {
     const struct gguf_meta *m = gguf_meta_find(g, "general.alignment");
     int64_t v = ALIGN_DEFAULT;
-    if (m && (m->kind != GGUF_U32 || !gguf_int(m, 0, &v) || v < ALIGN_LEAST || (v & (v - 1)) != 0))
+    if (m && m->kind != GGUF_U32)
+        return err_set(e, DS_EFORMAT, "general.alignment: must be a u32, found %s",
+                       gguf_kind_name(m->kind));
+    if (m && (!gguf_int(m, 0, &v) || v < ALIGN_LEAST || (v & (v - 1)) != 0))
         return err_set(e, DS_EFORMAT,
                        "general.alignment = %" PRId64 ": must be a u32 power of two of at least %d",
                        v, (int)ALIGN_LEAST);
@@ -633,9 +636,18 @@ int gguf_int(const struct gguf_meta *m, uint64_t i, int64_t *out)
     return 1;
 }
 
+int gguf_big(const struct gguf_meta *m, uint64_t i, uint64_t *out)
+{
+    if (!m || i >= m->count || m->item != GGUF_U64)
+        return 0;
+    *out = le(m->data + 8 * i, 8);
+    return *out > INT64_MAX;
+}
+
 int gguf_num(const struct gguf_meta *m, uint64_t i, double *out)
 {
     int64_t whole;
+    uint64_t big;
     if (m && i < m->count && m->item == GGUF_F32) {
         uint32_t bits = (uint32_t)le(m->data + 4 * i, 4);
         float f;
@@ -648,8 +660,8 @@ int gguf_num(const struct gguf_meta *m, uint64_t i, double *out)
         memcpy(out, &bits, sizeof *out);
         return 1;
     }
-    if (m && i < m->count && m->item == GGUF_U64) { /* beyond int64, too */
-        *out = (double)le(m->data + 8 * i, 8);
+    if (gguf_big(m, i, &big)) {
+        *out = (double)big;
         return 1;
     }
     if (!gguf_int(m, i, &whole))

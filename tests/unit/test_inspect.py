@@ -6,7 +6,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import t  # noqa: E402
-from t import SHARED, test  # noqa: E402
+from t import SHARED, refused, test  # noqa: E402
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202e"
 
@@ -45,7 +45,7 @@ def gguf(path, pairs, tensors=b"", n=0):
         elif isinstance(value, list):
             data += struct.pack("<IIQ", 9, 8, len(value)) + b"".join(text(v) for v in value)
         else:
-            data += struct.pack("<II", 4, value)
+            data += struct.pack("<II", 4, value) if value < 1 << 32 else struct.pack("<IQ", 10, value)
     with open(path, "wb") as f:
         f.write(data + tensors)
 
@@ -124,6 +124,16 @@ def hostile_text_of_a_gguf_file_stays_on_its_line():
     gguf("k.gguf", [("tokenizer.ggml.tokens", 5), ("tokenizer.ggml.merges", "x")])
     x = inspected("k.gguf", "GGUF version 3", "gguf")
     assert "vocabulary" not in x
+
+
+@test
+def whole_numbers_of_a_gguf_file_are_exact_up_to_64_bits():
+    gguf("n.gguf", [("general.architecture", "llama"), ("x.seed", (1 << 64) - 1), ("x.most", (1 << 63) - 1), ("x.more", 1 << 63),
+                    ("llama.block_count", (1 << 64) - 2)])
+    x = inspected("n.gguf", "x.seed = 18446744073709551615\n", "gguf")["metadata"]
+    assert (x["x.seed"], x["x.most"], x["x.more"]) == ((1 << 64) - 1, (1 << 63) - 1, 1 << 63), x
+    gguf("a.gguf", [("general.alignment", 1 << 63)])
+    refused("a.gguf: general.alignment: must be a u32, found u64", "inspect", "a.gguf", code=1)
 
 
 @test

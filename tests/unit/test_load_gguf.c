@@ -555,7 +555,7 @@ T(values_of_other_types_and_sizes_are_refused_by_key)
         refuse_meta(keys[i], GGUF_ARRAY, each, sizeof each, part); /* one value per layer */
         snprintf(part, sizeof part, "%s must be a single integer, found f32", keys[i]);
         refuse_meta(keys[i], GGUF_F32, &real_number, 4, part);
-        snprintf(part, sizeof part, "%s must be a single integer, found u64", keys[i]);
+        snprintf(part, sizeof part, "%s = 9223372036854775808: must be less than 2^63", keys[i]);
         refuse_meta(keys[i], GGUF_U64, past, 8, part);
         refuse_meta(keys[i], GGUF_U64, huge, 8, "9223372036854775807: must be");
         refuse_meta(keys[i], GGUF_I32, "\377\377\377\377", 4, "-1: must be");

@@ -20,6 +20,7 @@ static void add_values(struct str *out, const struct gguf_meta *m)
     struct gguf_strings s = {m->data, m->count};
     struct gguf_text text;
     int64_t whole;
+    uint64_t big;
     double number;
     for (uint64_t i = 0; i < m->count && i < ITEMS_SHOWN; i++) {
         str_add(out, i ? ", " : "");
@@ -29,6 +30,8 @@ static void add_values(struct str *out, const struct gguf_meta *m)
             str_add(out, whole ? "true" : "false");
         else if (gguf_int(m, i, &whole))
             str_addf(out, "%lld", (long long)whole);
+        else if (gguf_big(m, i, &big))
+            str_addf(out, "%llu", (unsigned long long)big);
         else if (gguf_num(m, i, &number))
             str_addf(out, "%.9g", number);
         else
@@ -204,6 +207,7 @@ static void json_value(struct str *out, const struct gguf_meta *m, uint64_t i,
 {
     struct gguf_text text;
     int64_t whole;
+    uint64_t big;
     double number;
     if (m->item == GGUF_STRING && gguf_strings_next(s, &text))
         str_add_json(out, text.p, text.n);
@@ -211,6 +215,8 @@ static void json_value(struct str *out, const struct gguf_meta *m, uint64_t i,
         str_add(out, whole ? "true" : "false");
     else if (gguf_int(m, i, &whole))
         str_addf(out, "%lld", (long long)whole);
+    else if (gguf_big(m, i, &big))
+        str_addf(out, "%llu", (unsigned long long)big);
     else if (gguf_num(m, i, &number))
         str_add_json_num(out, number);
     else

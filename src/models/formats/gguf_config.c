@@ -164,6 +164,7 @@ static int read_sizes(const struct source *s, struct model_config *c, struct err
         const struct gguf_meta *m =
             meta(s, is_eps ? "attention.layer_norm_epsilon" : sizes[i].key, full);
         int64_t whole;
+        uint64_t big;
         double v;
         int rc = 0;
         if (!m && !sizes[i].absent)
@@ -174,6 +175,8 @@ static int read_sizes(const struct source *s, struct model_config *c, struct err
                 return rc;
             continue;
         }
+        if (is_one(m, c) && !sizes[i].is_real && gguf_big(m, 0, &big))
+            return err_set(e, DS_EFORMAT, "%s = %" PRIu64 ": must be less than 2^63", full, big);
         if (!is_one(m, c) || !(sizes[i].is_real ? gguf_num(m, 0, &v) : gguf_int(m, 0, &whole)))
             return err_set(e, DS_EFORMAT, "%s must be a single %s, found %s", full,
                            sizes[i].is_real ? "number" : "integer", gguf_kind_name(m->kind));
