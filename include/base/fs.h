@@ -121,8 +121,9 @@ int fs_new_commit(struct fs_new *f,
  * systems without hard links readers may see an empty file for a moment. */
 int fs_new_commit_first(struct fs_new *f, struct err *e) DS_CHECK;
 void fs_new_abort(struct fs_new *f);
-/* Creates an unfinished directory; the caller renames it to `path` or removes it. */
-int fs_new_dir(char *temp, size_t size, const char *path, struct err *e) DS_CHECK;
+/* Creates an unfinished directory; the caller renames it to `path` or removes it, and then closes
+ * *lock, which is -1 after a failure and where directories cannot be locked. */
+int fs_new_dir(int *lock, char *temp, size_t size, const char *path, struct err *e) DS_CHECK;
 /* A new OWNER of this process: at most FS_OWNER_MAX bytes including the NUL, of [0-9a-z-]. */
 enum { FS_OWNER_MAX = 64 };
 void fs_owner(char out[FS_OWNER_MAX]);

@@ -76,7 +76,7 @@ static int copy_entries(const char *from, const char *to, int depth, struct err 
 int fs_copy_tree(const char *from, const char *to, struct err *e)
 {
     char temp[4096];
-    int rc = fs_new_dir(temp, sizeof temp, to, e);
+    int lock, rc = fs_new_dir(&lock, temp, sizeof temp, to, e);
     if (rc < 0)
         return rc;
     rc = copy_entries(from, temp, 0, e);
@@ -85,8 +85,11 @@ int fs_copy_tree(const char *from, const char *to, struct err *e)
     if (rc < 0) {
         err_rename(e, temp, to);
         (void)!fs_remove_tree(temp, NULL);
-        return rc;
     }
+    if (lock >= 0)
+        fs_close(lock);
+    if (rc < 0)
+        return rc;
     char dir[4096];
     str_copy(dir, sizeof dir, to);
     char *slash = strrchr(dir, '/');

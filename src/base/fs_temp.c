@@ -389,16 +389,23 @@ void fs_new_abort(struct fs_new *f)
     f->temp[0] = '\0';
 }
 
-int fs_new_dir(char *temp, size_t size, const char *path, struct err *e)
+int fs_new_dir(int *lock, char *temp, size_t size, const char *path, struct err *e)
 {
     char dir[PATH_MAX_BYTES];
     int rc = directory_of(dir, sizeof dir, path, e);
+    *lock = -1;
     if (rc == 0)
         sweep_once(dir);
     for (int attempt = 0; rc == 0 && attempt < 100; attempt++) {
         rc = temp_name(temp, size, path, e);
-        if (rc < 0 || fs_mkdir(temp, 0755) == 0)
+        if (rc < 0)
             return rc;
+        if (fs_mkdir(temp, 0755) == 0) {
+            *lock = fs_open_dir(temp);
+            if (*lock >= 0)
+                (void)!fs_lock(*lock, LOCK_EX | LOCK_NB); /* without lock support its age decides */
+            return 0;
+        }
         if (errno != EEXIST)
             break;
     }

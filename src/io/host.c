@@ -960,9 +960,7 @@ static int make_dir(struct host *h, struct err *e)
     fs_temp_sweep(hosts);
     rc = fs_join(want, sizeof want, hosts, "host", e);
     if (rc == 0)
-        rc = fs_new_dir(h->dir, sizeof h->dir, want, e);
-    if (rc == 0 && (h->dir_fd = fs_open_dir(h->dir)) >= 0)
-        (void)!fs_lock(h->dir_fd, LOCK_EX | LOCK_NB); /* without lock support its age decides */
+        rc = fs_new_dir(&h->dir_fd, h->dir, sizeof h->dir, want, e);
     return rc;
 }
 

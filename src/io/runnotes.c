@@ -170,13 +170,15 @@ static int move_link(const char *from, const char *to, struct err *e)
 static int remove_copied(const char *from, const char *to, struct err *e)
 {
     char temp[4096];
-    int rc = fs_new_dir(temp, sizeof temp, from, e);
+    int lock, rc = fs_new_dir(&lock, temp, sizeof temp, from, e);
     if (rc == 0 && fs_rename(from, temp) != 0) {
         rc = err_errno(e, "rename %s to %s", from, temp);
         (void)!fs_remove_tree(temp, NULL);
     } else if (rc == 0) {
         rc = fs_remove_tree(temp, e);
     }
+    if (lock >= 0)
+        fs_close(lock);
     return rc < 0 ? err_add(e, rc, "copied to %s, but %s stays", to, from) : 0;
 }
 

@@ -194,10 +194,13 @@ int fork_make(const char *dir, const char *run_dir, const struct fork_point *p,
     char temp[1200] = "";
     struct err ignored = {0};
     read_meta(run_dir, "preset", config->preset, sizeof config->preset);
-    int rc = fs_new_dir(temp, sizeof temp, dir, e), is_made = rc == 0;
+    int lock, rc = fs_new_dir(&lock, temp, sizeof temp, dir, e), is_made = rc == 0;
     if (rc == 0 && (rc = take_checkpoint(temp, p, e)) == 0 &&
-        (rc = take_tokenizer(temp, p, e)) == 0 &&
-        (rc = trainer_copy_live(run_dir, temp, p->step, e)) == 0 &&
+        (rc = take_tokenizer(temp, p, e)) == 0)
+        rc = trainer_copy_live(run_dir, temp, p->step, e);
+    if (lock >= 0)
+        fs_close(lock); /* what writes a run takes a lock of its own */
+    if (rc == 0 &&
         (rc = trainer_create_begun(temp, config, argc, argv, version, slash ? slash + 1 : run_dir,
                                    e)) == 0 &&
         (rc = publish(temp, dir, e)) == 0)

@@ -415,6 +415,44 @@ T(unfinished_file_of_a_living_writer_is_never_removed)
     t_true(fs_exists(f) && listed(dir, ".a.png.") == 0);
 }
 
+/* As another machine sees it, where its writer is at work for days. */
+T(an_unfinished_directory_is_locked_until_its_writer_is_done)
+{
+    char dir[512], new_dir[600], temp[700];
+    struct err e = {0};
+    int lock = -1;
+    const struct timespec days_ago[2] = {{.tv_sec = time(NULL) - 200000},
+                                         {.tv_sec = time(NULL) - 200000}};
+    snprintf(dir, sizeof dir, "%s", t_tmpdir());
+    snprintf(new_dir, sizeof new_dir, "%s/run", dir);
+    t_ok(fs_new_dir(&lock, temp, sizeof temp, new_dir, &e), &e);
+    t_true(lock >= 0);
+    t_eq(rename(temp, in_tmp(dir, ".run.00000001-999999999-5-0.tmp")), 0);
+    t_eq(utimensat(AT_FDCWD, path, days_ago, 0), 0);
+    fs_temp_sweep(dir);
+    t_eq(listed(dir, ".run."), 1);
+    close(lock);
+    fs_temp_sweep(dir);
+    t_eq(listed(dir, ".run."), 0);
+}
+
+/* A copy holds a lock no longer than it takes. */
+T(a_finished_copy_leaves_no_descriptor_open)
+{
+    char dir[512], from[600], to[600];
+    struct err e = {0};
+    snprintf(dir, sizeof dir, "%s", t_tmpdir());
+    snprintf(from, sizeof from, "%s/from", dir);
+    snprintf(to, sizeof to, "%s/to", dir);
+    t_eq(mkdir(from, 0700), 0);
+    int next = open("/dev/null", O_RDONLY);
+    close(next);
+    t_ok(fs_copy_tree(from, to, &e), &e);
+    int again = open("/dev/null", O_RDONLY);
+    t_eq(again, next);
+    close(again);
+}
+
 T(owners_are_distinguished)
 {
     char a[FS_OWNER_MAX], b[FS_OWNER_MAX];

@@ -235,7 +235,7 @@ static int write_directory(struct convert_job *j, struct err *e)
     const char *slash = strrchr(j->out, '/');
     snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - j->out) + (slash == j->out) : 1,
              slash ? j->out : ".");
-    int rc = fs_new_dir(part, sizeof part, j->out, e);
+    int lock, rc = fs_new_dir(&lock, part, sizeof part, j->out, e);
     if (rc < 0)
         return rc;
     rc = (j->o.adapter ? fill_adapter : fill_directory)(j, part, e);
@@ -244,9 +244,10 @@ static int write_directory(struct convert_job *j, struct err *e)
     if (rc < 0) {
         err_rename(e, part, j->out);
         (void)!fs_remove_tree(part, NULL);
-        return rc;
     }
-    return fs_sync_dir(parent, e);
+    if (lock >= 0)
+        fs_close(lock);
+    return rc < 0 ? rc : fs_sync_dir(parent, e);
 }
 
 /* ---- common to all formats ---- */
