@@ -119,6 +119,8 @@ int compare_prepare(struct view *v);
 /* How many runs are marked; more than two make a table. */
 int compare_marked(struct view *v);
 void compare_give(struct view *v, const char *a, const char *b); /* "" and "": the marked runs */
+/* Path of the first side that has no weights to run on a text; NULL: both may have. */
+const char *compare_without_weights(struct view *v);
 /* Runs both models on a text. */
 void compare_ask(struct view *v, const char *text);
 int compare_take(struct view *v); /* 1 = something was received */

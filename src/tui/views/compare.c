@@ -291,9 +291,11 @@ static void compare_copy(struct view *v, struct str *out)
         cells_copy(&c->diff, out);
 }
 
-/* The table of several runs only scrolls. */
+/* The table of several runs only scrolls; a text needs the weights of both. */
 static int compare_offers(struct view *v, const struct key *k)
 {
+    if (k->fn == key_type && compare_without_weights(v))
+        return 0;
     return k->fn == key_move || k->fn == key_compare || !is_table(v);
 }
 

@@ -425,7 +425,8 @@ static void draw_nothing(struct view *v, struct area a)
     struct scroll lines = {0};
     scroll_text(&lines, area_sub(a, y + 2, 2, a.rows - y - 2, a.cols - 3), text, ink(role));
     y += 3 + lines.lines;
-    if (c->side[0].path[0] && c->side[1].path[0] && c->asked == 0 && y < a.rows)
+    if (c->side[0].path[0] && c->side[1].path[0] && c->asked == 0 && y < a.rows &&
+        !compare_without_weights(v))
         area_text(a, y, 2, a.cols - 3, ink(ROLE_DIM), "i types a text for both models");
 }
 

@@ -339,19 +339,15 @@ void compare_stop(struct compare *c)
 }
 
 /* A run's path means its best checkpoint; a log or a trace has no weights. */
-static int has_weights(struct compare *c, struct view *v)
+const char *compare_without_weights(struct view *v)
 {
+    const struct compare *c = v->state;
     for (int k = 0; k < 2; k++) {
         const struct open_run *r = find_run(v, c->side[k].path);
-        if (r && !r->dir[0]) {
-            snprintf(c->trouble, sizeof c->trouble,
-                     "%s is a log or trace without weights: only its "
-                     "recorded texts can be compared",
-                     worker_name(c->side[k].path));
-            return 0;
-        }
+        if (r && !r->dir[0])
+            return c->side[k].path;
     }
-    return 1;
+    return NULL;
 }
 
 /* Where both models can be opened by one process: here, or on one host. */
@@ -410,9 +406,16 @@ void compare_ask(struct view *v, const char *text)
     struct compare *c = v->state;
     struct err e = {0};
     c->trouble[0] = '\0';
-    if (!choose(v)) {
+    int has = choose(v);
+    const char *bare = compare_without_weights(v);
+    if (!has) {
         str_copy(c->trouble, sizeof c->trouble, "mark two runs in Home first");
-    } else if (has_weights(c, v)) {
+    } else if (bare) {
+        snprintf(c->trouble, sizeof c->trouble,
+                 "%s is a log or trace without weights: only its "
+                 "recorded texts can be compared",
+                 worker_name(bare));
+    } else {
         int is_open =
             c->session && strcmp(c->model[0], c->side[0].path) == 0 &&
             (is_one_place(v) ? !c->other : c->other && strcmp(c->model[1], c->side[1].path) == 0);
