@@ -61,7 +61,7 @@ enum run_metric_flags {
     METRIC_EXACT = 8,     /* has no noise: never smoothed */
     METRIC_NO_CHART = 16, /* an axis, or shown with another metric */
     METRIC_PER_LAYER = 32, /* the field is a pointer to a value per layer */
-    METRIC_VALIDATION = 64 /* per layer, in a record of its own after a validation that has it */
+    METRIC_VALIDATION = 64 /* measured by a validation; per layer: in a record of its own after it */
 };
 
 /* label: a figure's axis, without the unit.  when: offset of the int that says whether the metric

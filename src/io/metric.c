@@ -36,7 +36,7 @@ const struct run_metric run_metrics[] = {
     {"checkpoint_share", "", "Checkpoints (share of run time)", "share of the time since start or resume, excluding pauses", AT(checkpoint_share), 0, METRIC_NO_CHART},
     {"val_loss", "nats/token", "Validation loss", "validation loss with causal decisions and real skipping", AT(val_loss), AT(has_val), 0, "-(1/N) sum_t log p(token t | tokens before t) on held-out text"},
     {"bits_per_byte", "bits/byte", "Validation loss", "validation loss per byte of text", AT(bits_per_byte), AT(has_val), 0, "val_loss * tokens / (bytes * ln 2)"},
-    {"time_ratio", "", "Time (fraction of dense)", "measured: seconds of sparse prefill / dense prefill in this process", AT(time_ratio), AT(has_val), METRIC_IF_FINITE, "seconds of sparse prefill / seconds of dense prefill, same text"},
+    {"time_ratio", "", "Time (fraction of dense)", "measured: seconds of sparse prefill / dense prefill in this process", AT(time_ratio), AT(has_val), METRIC_IF_FINITE | METRIC_VALIDATION, "seconds of sparse prefill / seconds of dense prefill, same text"},
     {"gate_ratio", "", "Executed rows (fraction)", "share of executed rows", AT(layer[LAYER_GATE_RATIO]), 0, METRIC_PER_LAYER, "executed rows of the layer / all rows"},
     {"layer_grad_norm", "", "Gradient norm", "gradient norm of the block's parameters before clipping", AT(layer[LAYER_GRAD_NORM]), 0, METRIC_PER_LAYER, "sqrt(sum of g^2 over the parameters of the block)"},
     {"layer_update_ratio", "", "Update norm / weight norm", "norm of the AdamW update of the block's trained parameters / their norm before it", AT(layer[LAYER_UPDATE_RATIO]), 0, METRIC_PER_LAYER, "|update| / |weights|"},

@@ -60,6 +60,7 @@ struct curve {
     const char *label;           /* legend, untrusted, NULL = none */
     enum role role;
     char letter;           /* at its end where there are no colours; 0 = none */
+    int is_validation;     /* "val" in front of its label, next to curves of training */
     int is_reference;      /* drawn dashed (time_ratio next to flops_ratio) */
     int group;             /* >= 0: curves of the same group are seeds, drawn as mean and band
                               where all have values */

@@ -235,6 +235,8 @@ static void add_curve(struct monitor *m, struct chart *c, const struct panel *p,
                         .group = -1,
                         .steps_planned = run[r]->view->steps_planned,
                         .label = p->metric[metric]};
+    const struct run_metric *row = run_metric_find(p->metric[metric]);
+    u->is_validation = row && row->flags & METRIC_VALIDATION;
     int hue = runs > 1 ? run[r]->colour : metric;
     u->role = (enum role)(ROLE_SERIES_0 + hue % ROLE_SERIES_COUNT);
     u->letter = runs > 1 ? monitor_letter(run[r]) : 0;

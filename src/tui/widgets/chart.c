@@ -331,11 +331,14 @@ static void draw_title(const struct chart *c, struct area a)
         double last = u->series->value[u->series->n - 1];
         struct area room = area_sub(a, 0, 0, 1, end);
         num_print(value, last);
+        const char *of = u->is_validation ? "val " : "";
         int label = short_label(u->label, c->title), is_plain = strcmp(u->label, c->title) == 0;
-        if (x + (is_plain ? 0 : label + 1) + (int)strlen(value) > end)
+        if (x + (is_plain ? 0 : (int)strlen(of) + label + 1) + (int)strlen(value) > end)
             break;
-        if (!is_plain)
+        if (!is_plain) {
+            x += area_text(room, 0, x, -1, ink(ROLE_DIM), of);
             x += area_bytes(room, 0, x, -1, ink(ROLE_DIM), u->label, (size_t)label) + 1;
+        }
         x += area_text(room, 0, x, -1, isfinite(last) ? ink(u->role) : ink(ROLE_BAD), value) + 2;
     }
     if (c->unit && x + (int)strlen(c->unit) <= end)
