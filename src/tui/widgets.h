@@ -89,6 +89,7 @@ struct chart chart_new(const char *title); /* zeroed, with NaN where NaN means n
 struct chart_view {
     struct area plot;
     double x0, x1, y0, y1;
+    int has_points; /* in the range of x */
 };
 /* Draws; single-point spikes and NaN are visible at any zoom.  out may be NULL. */
 void chart_draw(struct area a, const struct chart *c, struct chart_view *out);

@@ -162,6 +162,19 @@ def a_chart_without_points_says_why():
 
 
 @test
+def the_cursor_does_not_move_on_a_chart_without_points():
+    log = Log("runs/spare/log.mp")
+    log.put("head", 0, run="spare", method="mod", layers=2, steps=100)
+    for step in range(1, 101):
+        log.put("metric", step, loss=10.0 + step, tokens=100.0 * step)
+    log.put("metric", 50, rare=1.0)
+    tokens, step = play("command search rare", "keys Enter x l l l", "shot", "keys x x x x l l", words=("spare", "--view", "monitor"), size="60x16")[:2]
+    shows(tokens, "no point has tokens")
+    assert not re.search(r"^ tokens ", tokens[-2]), tokens
+    assert re.search(r"^ step .*rare 1", step[-2]), step
+
+
+@test
 def charts_of_another_x_range_have_labels_of_their_own():
     log = Log("runs/late/log.mp")
     log.put("head", 0, run="late", method="mod", layers=2, steps=100)

@@ -234,10 +234,12 @@ static struct monitor *state(struct view *v)
     return v->state;
 }
 
-/* The cursor steps by one column of the plot. */
+/* The cursor steps by one column of the plot, where there are points to read. */
 static void move_cursor(struct monitor *m, int by)
 {
     const struct chart_view *at = &m->at[m->focus];
+    if (!at->has_points)
+        return;
     double step = at->plot.cols > 0 ? (at->x1 - at->x0) / at->plot.cols : 0;
     m->cursor = isfinite(m->cursor) ? m->cursor + by * step : by > 0 ? at->x0 : at->x1;
     m->cursor = m->cursor < at->x0 ? at->x0 : m->cursor > at->x1 ? at->x1 : m->cursor;

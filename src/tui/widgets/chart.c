@@ -391,7 +391,7 @@ void chart_draw(struct area a, const struct chart *c, struct chart_view *out)
     draw_letters(&p);
     draw_reference_label(&p);
     if (out)
-        *out = (struct chart_view){p.plot, p.x.lo, p.x.hi, p.y.lo, p.y.hi};
+        *out = (struct chart_view){p.plot, p.x.lo, p.x.hi, p.y.lo, p.y.hi, has_points};
 out:
     for (int k = 0; k < c->curves; k++)
         mem_free(p.segment[k]);
