@@ -52,8 +52,9 @@ struct timeline_finding {
 /* States that held for at least TIMELINE_PROBES probes, those of the newest probe first, then the
  * longest; returns the number of all, of which at most max are stored. */
 size_t timeline_findings(const struct timeline *t, struct timeline_finding *out, size_t max);
-/* "layer 5: never executed since step 400 (12 probes)".  Returns out. */
-const char *timeline_words(char *out, size_t size, const struct timeline *t,
+/* "layer 5: never executed since step 400 (12 probes)", in at most cols cells where leaving out the
+ * number of probes or the classes is enough.  Returns out. */
+const char *timeline_words(char *out, size_t size, int cols, const struct timeline *t,
                            const struct runview *r, const struct timeline_finding *f);
 
 /* ---- the view ---- */

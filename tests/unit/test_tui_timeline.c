@@ -60,15 +60,24 @@ T(a_collapsed_layer_is_named_with_its_first_step_and_its_probes)
     t_near(t.share[2 * L + 1], 0, 0);
     /* layer 0: no decision is recorded as forced, so it counts as executed for every token */
     t_eq(timeline_findings(&t, f, 8), 4);
-    t_str(timeline_words(text, sizeof text, &t, r, &f[0]),
+    t_str(timeline_words(text, sizeof text, 200, &t, r, &f[0]),
           "layer 0: executed for every token since step 10 (6 probes)");
-    t_str(timeline_words(text, sizeof text, &t, r, &f[1]),
+    t_str(timeline_words(text, sizeof text, 200, &t, r, &f[1]),
           "layer 1: never executed since step 30 (4 probes)");
-    t_str(timeline_words(text, sizeof text, &t, r, &f[2]),
+    t_str(timeline_words(text, sizeof text, 200, &t, r, &f[2]),
           "layer 3: specialised since step 40 (3 probes): punctuation 1.00, word 0.00");
     t_true(f[1].is_now && f[2].is_now && !f[3].is_now);
-    t_str(timeline_words(text, sizeof text, &t, r, &f[3]),
+    t_str(timeline_words(text, sizeof text, 200, &t, r, &f[3]),
           "layer 2: executed for every token from step 10 to 30 (3 probes)");
+    /* parts that do not fit are left out rather than cut */
+    t_str(timeline_words(text, sizeof text, 73, &t, r, &f[2]),
+          "layer 3: specialised since step 40: punctuation 1.00, word 0.00");
+    t_str(timeline_words(text, sizeof text, 60, &t, r, &f[2]),
+          "layer 3: specialised since step 40 (3 probes)");
+    t_str(timeline_words(text, sizeof text, 40, &t, r, &f[2]),
+          "layer 3: specialised since step 40");
+    t_str(timeline_words(text, sizeof text, 50, &t, r, &f[0]),
+          "layer 0: executed for every token since step 10");
     /* the most important ones are kept when there is little room */
     t_eq(timeline_findings(&t, f, 2), 4);
     t_eq(f[1].layer, 1);

@@ -152,7 +152,7 @@ static void draw_findings(struct view *v, struct area a, size_t top, long cursor
                              text) -
                   2;
         }
-        timeline_words(text, sizeof text, &s->line, r, f);
+        timeline_words(text, sizeof text, end - 2, &s->line, r, f);
         enum role k = !f->is_now                        ? ROLE_DIM
                       : f->kind == TIMELINE_SPECIALISED ? ROLE_GOOD
                                                         : ROLE_WARN;

@@ -250,7 +250,7 @@ static void class_words(char *out, size_t size, const struct probe *p, int layer
                  runview_class(least), c.run[least] / c.tokens[least]);
 }
 
-const char *timeline_words(char *out, size_t size, const struct timeline *t,
+const char *timeline_words(char *out, size_t size, int cols, const struct timeline *t,
                            const struct runview *r, const struct timeline_finding *f)
 {
     static const char *const words[] = {
@@ -260,14 +260,23 @@ const char *timeline_words(char *out, size_t size, const struct timeline *t,
     };
     const struct probe *last = r->probe[t->at[f->last]];
     long long from = (long long)r->probe[t->at[f->first]]->step, to = (long long)last->step;
-    char when[64], more[96] = "";
+    char when[64], probes[32], more[96] = "";
     if (f->is_now)
         snprintf(when, sizeof when, "since step %lld", from);
     else
         snprintf(when, sizeof when, "from step %lld to %lld", from, to);
     if (f->kind == TIMELINE_SPECIALISED)
         class_words(more, sizeof more, last, f->layer);
-    snprintf(out, size, "%s %d: %s %s (%zu probes)%s", runview_layer_word(r, t->layers), f->layer,
-             words[f->kind], when, f->last - f->first + 1, more);
+    snprintf(probes, sizeof probes, " (%zu probes)", f->last - f->first + 1);
+    /* whole, without the probes if there are classes, without the classes, without both */
+    for (int k = 0; k < 4; k++) {
+        int has_probes = k % 2 == 0, has_classes = k < 2 && more[0];
+        if (k == 1 && !has_classes)
+            continue;
+        int n = snprintf(out, size, "%s %d: %s %s%s%s", runview_layer_word(r, t->layers), f->layer,
+                         words[f->kind], when, has_probes ? probes : "", has_classes ? more : "");
+        if (n <= cols)
+            break;
+    }
     return out;
 }
