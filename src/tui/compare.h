@@ -95,6 +95,7 @@ struct compare {
     /* the process with both models */
     struct session *session, *other; /* other: of B when the two cannot be asked in one process */
     char model[2][1024];
+    int64_t best[2]; /* step of the model where a run has several */
     struct field prompt;
     struct str typed_over; /* what Esc brings back */
     int is_typing, is_live, asked, half, has_asked_text;

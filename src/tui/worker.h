@@ -9,6 +9,8 @@
 const struct open_run *worker_run(struct app *app);
 /* Step and path of the newest checkpoint directory of a run by name, -1 none. */
 int64_t worker_newest_checkpoint(const char *dir, char *path, size_t size);
+/* Step of the checkpoint that a run's path means as a model, -1 none or not a run. */
+int64_t worker_best_checkpoint(const char *dir);
 /* The model to load: `given` unless "", else the best checkpoint of the current run or its newest
  * one.  0: there is none, and `why` says what to do.  *newest: step of the newest checkpoint, -1
  * when not of a run. */

@@ -91,6 +91,32 @@ def two_models_run_on_a_text_and_their_divergence_is_shown():
     end(t)
 
 
+def a_better_checkpoint_is_compared_from_the_next_text_on():
+    run = os.path.join(setup(), "runs", "one")
+    points = sorted(int(p[5:]) for p in os.listdir(os.path.join(run, "checkpoints")) if p.startswith("step-"))
+    path = os.path.join(run, "best.json")
+    with open(path) as f:
+        best = f.read()
+    before = int(re.search(r'"step": *(\d+)', best)[1])
+    after = next(p for p in points if p != before)
+    said = "Once upon a time there was a cat."
+    t = start("one", "two", "--view", "compare", "--text", said, rows=50, cols=200)
+    try:
+        losses = re.search(r"loss ([\d.]+), ([\d.]+)", until(t, "mean KL"))
+        with open(path, "w") as f:
+            f.write(re.sub(r'"step": *\d+', '"step": %d' % after, best).replace("%08d" % before, "%08d" % after))
+        t.keys(":text %s\r" % said, 0.5)
+        stop = time.time() + 20 * SLOW
+        while time.time() < stop and "loss %s," % losses[1] in shown(t):
+            t.read(0.1, 0.5)
+        now = re.search(r"loss ([\d.]+), ([\d.]+)", until(t, "mean KL"))
+        check(now[1] != losses[1] and now[2] == losses[2], shown(t))
+    finally:
+        with open(path, "w") as f:
+            f.write(best)
+    end(t)
+
+
 def checkpoints_of_one_run_are_models_too():
     root = setup()
     points = sorted(os.listdir(os.path.join(root, "runs", "one", "checkpoints")))
@@ -255,7 +281,7 @@ def a_model_that_dies_leaves_the_text_and_starts_again():
 if __name__ == "__main__":
     kit.main((
         recorded_texts_of_two_runs_are_compared_without_a_model, a_cursor_step_in_compare_is_small,
-        two_models_run_on_a_text_and_their_divergence_is_shown, checkpoints_of_one_run_are_models_too,
+        two_models_run_on_a_text_and_their_divergence_is_shown, a_better_checkpoint_is_compared_from_the_next_text_on, checkpoints_of_one_run_are_models_too,
         a_text_for_something_else_than_two_models_is_refused, any_view_compares_by_command, a_model_that_is_missing_is_one_line, three_marked_runs_are_a_table,
         pictures_wait_for_the_models,
         a_text_is_generated_token_by_token_and_saved_as_a_trace, a_model_that_is_no_run_opens_in_generate, a_text_continues_from_any_of_its_tokens, generation_stops_when_asked,

@@ -357,13 +357,22 @@ static int is_one_place(struct view *v)
     return worker_host(v->app, c->side[0].path) == worker_host(v->app, c->side[1].path);
 }
 
+/* Does the process hold what the path of a side means now?  Training may have found a better one. */
+static int is_current(const struct compare *c, int k)
+{
+    return strcmp(c->model[k], c->side[k].path) == 0 &&
+           c->best[k] == worker_best_checkpoint(c->model[k]);
+}
+
 static int open_sessions(struct view *v, struct err *e)
 {
     struct compare *c = v->state;
     char room[1100];
     compare_stop(c);
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < 2; k++) {
         str_copy(c->model[k], sizeof c->model[k], c->side[k].path);
+        c->best[k] = worker_best_checkpoint(c->model[k]);
+    }
     int rc = session_open(&c->session, worker_model(c->model[0], room, sizeof room), e);
     if (rc == 0 && !is_one_place(v))
         rc = session_open(&c->other, worker_model(c->model[1], room, sizeof room), e);
@@ -416,9 +425,8 @@ void compare_ask(struct view *v, const char *text)
                  "recorded texts can be compared",
                  worker_name(bare));
     } else {
-        int is_open =
-            c->session && strcmp(c->model[0], c->side[0].path) == 0 &&
-            (is_one_place(v) ? !c->other : c->other && strcmp(c->model[1], c->side[1].path) == 0);
+        int is_open = c->session && is_current(c, 0) && is_current(c, 1) &&
+                      (c->other == NULL) == is_one_place(v);
         if (!is_open && open_sessions(v, &e) < 0)
             str_copy(c->trouble, sizeof c->trouble, e.text);
     }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/json.h"
 #include "io/host.h"
 
 int64_t worker_newest_checkpoint(const char *dir, char *path, size_t size)
@@ -30,6 +31,18 @@ int64_t worker_newest_checkpoint(const char *dir, char *path, size_t size)
     }
     fs_list_free(names, n);
     return best;
+}
+
+int64_t worker_best_checkpoint(const char *dir)
+{
+    char path[1100];
+    struct json *j = NULL;
+    int64_t step = -1;
+    if (fs_join(path, sizeof path, dir, "best.json", NULL) == 0 && fs_exists(path) &&
+        json_read_file(&j, path, 1 << 16, NULL) == 0)
+        step = json_int(json_get(json_root(j), "step"), -1);
+    json_free(j);
+    return step;
 }
 
 const struct open_run *worker_run(struct app *app)
