@@ -280,6 +280,11 @@ int runview_config_int(const struct runview *v, const char *key, int otherwise);
 int runview_is_iterated(const struct runview *v, int layers);
 /* "iteration" then, else "layer". */
 const char *runview_layer_word(const struct runview *v, int layers);
+/* Validation loss at a step, of its metric record, else of its evaluation: a run that is stopped
+ * evaluates its last checkpoint after its last metric record.  NaN: none. */
+double runview_val_loss(const struct runview *v, int64_t step);
+/* The step of the newest validation loss, -1 none. */
+int64_t runview_val_step(const struct runview *v);
 /* Wall seconds (Unix) of the first metric record; NaN when there is none. */
 double runview_start(const struct runview *v);
 /* Current value of a live setting: that of the newest event which names it, else the

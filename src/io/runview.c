@@ -445,6 +445,36 @@ const char *runview_layer_word(const struct runview *v, int layers)
     return runview_is_iterated(v, layers) ? "iteration" : "layer";
 }
 
+static const struct vector *validation(const struct run_eval *x)
+{
+    int is = x->routing && strcmp(x->routing, "causal") == 0 && x->task &&
+             (strcmp(x->task, "val") == 0 || strcmp(x->task, "final") == 0);
+    return is ? run_eval_value(x, "loss") : NULL;
+}
+
+double runview_val_loss(const struct runview *v, int64_t step)
+{
+    const struct series *s = runview_series(v, "val_loss");
+    double found = (double)NAN;
+    for (size_t i = 0; s && i < s->n && s->step[i] <= step; i++)
+        found = s->step[i] == step && !s->is_old[i] ? s->value[i] : found;
+    for (size_t i = v->n_evals; i-- > 0 && isnan(found);) {
+        const struct vector *loss = v->eval[i].step == step ? validation(&v->eval[i]) : NULL;
+        found = loss ? (double)loss->v[0] : found;
+    }
+    return found;
+}
+
+int64_t runview_val_step(const struct runview *v)
+{
+    const struct series *s = runview_series(v, "val_loss");
+    int64_t step = s && s->n ? s->step[s->n - 1] : -1;
+    for (size_t i = 0; i < v->n_evals; i++) /* beyond the run's step: superseded */
+        if (v->eval[i].step > step && v->eval[i].step <= v->step && validation(&v->eval[i]))
+            step = v->eval[i].step;
+    return step;
+}
+
 const struct probe *runview_probe(const struct runview *v, int index)
 {
     return runview_probe_at(v, index, INT64_MAX);

@@ -59,7 +59,9 @@ struct curve {
     const struct smooth *smooth; /* NULL or weight 0: raw only; else raw is drawn faintly */
     const char *label;           /* legend, untrusted, NULL = none */
     enum role role;
-    char letter;           /* at its end where there are no colours; 0 = none */
+    char letter;    /* at its end where there are no colours; 0 = none */
+    int has_newest; /* `newest` is in the title: the series has no point of it */
+    double newest;
     int is_validation;     /* "val" in front of its label, next to curves of training */
     int is_reference;      /* drawn dashed (time_ratio next to flops_ratio) */
     int group;             /* >= 0: curves of the same group are seeds, drawn as mean and band

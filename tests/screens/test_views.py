@@ -162,6 +162,19 @@ def a_chart_without_points_says_why():
 
 
 @test
+def monitor_and_home_agree_on_the_validation_loss_of_a_stopped_run():
+    log = Log("runs/halted/log.mp")
+    log.put("head", 0, run="halted", method="mod", layers=2, steps=100)
+    for step in range(1, 11):
+        log.put("metric", step, loss=3.0, **({"val_loss": 3.25} if step == 5 else {}))
+    log.put("eval", 10, task="val", routing="causal", loss=3.125)
+    log.put("end", 10, status="stopped")
+    monitor, home = play("shot", "command view home", "shot", words=("halted", "--view", "monitor"), size="120x30")[:2]
+    shows(monitor, "val 3.125")
+    shows(home, "halted", "3.125")
+
+
+@test
 def the_cursor_does_not_move_on_a_chart_without_points():
     log = Log("runs/spare/log.mp")
     log.put("head", 0, run="spare", method="mod", layers=2, steps=100)

@@ -197,29 +197,12 @@ static void line(struct page *p, const char *label, enum role role, const char *
     area_text(p->area, p->y++, 9, -1, ink(role), text);
 }
 
-/* A run that is stopped evaluates its last checkpoint after its last metric record. */
-static double val_at(const struct runview *view, int64_t step)
-{
-    const struct series *s = view ? runview_series(view, "val_loss") : NULL;
-    double found = (double)NAN;
-    for (size_t i = 0; s && i < s->n && s->step[i] <= step; i++)
-        found = s->step[i] == step && !s->is_old[i] ? s->value[i] : found;
-    for (size_t i = view ? view->n_evals : 0; i-- > 0 && isnan(found);) {
-        const struct run_eval *x = &view->eval[i];
-        const struct vector *loss = run_eval_value(x, "loss");
-        if (x->step == step && loss && x->routing && strcmp(x->routing, "causal") == 0 && x->task &&
-            (strcmp(x->task, "val") == 0 || strcmp(x->task, "final") == 0))
-            found = (double)loss->v[0];
-    }
-    return found;
-}
-
 static void draw_checkpoints(struct page *p, const struct home_details *d, int max)
 {
     char text[96], si[16];
     for (size_t i = 0; i < d->checkpoints && (int)i < max; i++) {
         const struct home_checkpoint *c = &d->checkpoint[i];
-        double val = val_at(d->view, c->step);
+        double val = d->view ? runview_val_loss(d->view, c->step) : (double)NAN;
         int n = snprintf(text, sizeof text, "step %" PRId64, c->step);
         if (isfinite(val))
             n += snprintf(text + n, sizeof text - (size_t)n, " val %.4f", val);

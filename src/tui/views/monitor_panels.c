@@ -236,6 +236,11 @@ static void add_curve(struct monitor *m, struct chart *c, const struct panel *p,
                         .steps_planned = run[r]->view->steps_planned,
                         .label = p->metric[metric]};
     const struct run_metric *row = run_metric_find(p->metric[metric]);
+    if (strcmp(p->metric[metric], "val_loss") == 0) {
+        int64_t newest = runview_val_step(run[r]->view);
+        u->has_newest = s->n > 0 && newest > s->step[s->n - 1];
+        u->newest = u->has_newest ? runview_val_loss(run[r]->view, newest) : 0;
+    }
     u->is_validation = row && row->flags & METRIC_VALIDATION;
     int hue = runs > 1 ? run[r]->colour : metric;
     u->role = (enum role)(ROLE_SERIES_0 + hue % ROLE_SERIES_COUNT);

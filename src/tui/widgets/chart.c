@@ -328,7 +328,7 @@ static void draw_title(const struct chart *c, struct area a)
         const struct curve *u = &c->curve[i];
         if (u->series->n == 0 || !u->label)
             continue;
-        double last = u->series->value[u->series->n - 1];
+        double last = u->has_newest ? u->newest : u->series->value[u->series->n - 1];
         struct area room = area_sub(a, 0, 0, 1, end);
         num_print(value, last);
         const char *of = u->is_validation ? "val " : "";
