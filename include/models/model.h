@@ -253,6 +253,8 @@ int model_check_exit(const struct model *m, int64_t layers, struct err *e) DS_CH
  *     exit_weight[L] * that loss + sum over l < L of exit_weight[l] * cross-entropy of h[l]
  * and dh[l] of those layers is set too; m->exit_loss is the second term. */
 double model_loss(struct model *m, int train, int want_entropy);
+/* What the loss of the batch is divided by: see losses.rows (routing/route.h). */
+double model_loss_rows(const struct model *m);
 /* After model_loss(train): through all blocks and the embedding; accumulates into params'
  * gradients. */
 void model_backward(struct model *m);

@@ -174,6 +174,8 @@ struct losses {
     const real *nll;       /* (R) loss of each row's target, 0 without one */
     const int32_t *target; /* (R) < 0: none */
     int R, L;
+    double rows; /* what the loss is divided by: rows with a target, or, where the pass is one piece
+                    of a step, its share of those of the whole step */
     /* (L + 1, R) as in models/exits.h; NULL unless wanted (aux) or calibrating (observe) */
     const real *exit_nll, *exit_doubt, *exit_entropy, *exit_kl;
     const int32_t *exit_best;

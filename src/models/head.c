@@ -184,11 +184,16 @@ static double head_loss(struct model *m, const struct head_pass *h)
     return sum;
 }
 
+double model_loss_rows(const struct model *m)
+{
+    return m->piece.targets > 0 ? m->piece.targets * m->piece.share
+                                : count_targets(m->batch->target, m->R);
+}
+
 double model_loss(struct model *m, int train, int want_entropy)
 {
-    int L = model_config_depth(&m->config), count = count_targets(m->batch->target, m->R);
-    int is_piece = train && m->piece.targets > 0;
-    double whole = is_piece ? m->piece.targets * m->piece.share : count;
+    int L = model_config_depth(&m->config);
+    double whole = model_loss_rows(m);
     double each = train ? 1.0 / (whole > 0 ? whole : 1) : 0, sum;
     struct head_pass last = {.l = L,
                              .scale = each * model_exit_weight(m, L),

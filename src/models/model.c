@@ -627,7 +627,8 @@ static struct losses losses_of(struct model *m, int exits)
                        .nll = m->nll,
                        .target = m->batch->target,
                        .R = m->R,
-                       .L = model_config_depth(&m->config)};
+                       .L = model_config_depth(&m->config),
+                       .rows = model_loss_rows(m)};
     if (!exits)
         return x;
     model_exits(m, &m->exits);

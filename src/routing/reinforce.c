@@ -24,18 +24,18 @@ void reinforce_layout(struct reinforce *x, struct arena *a, int R)
     x->advantage = arena_zalloc(a, (size_t)R, sizeof *x->advantage);
 }
 
-void reinforce_note(struct reinforce *x, const double *reward, const int32_t *target, int R)
+void reinforce_note(struct reinforce *x, const double *reward, const struct losses *of)
 {
     const real *stored = x->params->p[x->baseline].value;
     double n = 0, sum = 0;
-    for (int i = 0; i < R; i++) {
-        sum += target[i] < 0 ? 0 : reward[i];
-        n += target[i] >= 0;
+    for (int i = 0; i < of->R; i++) {
+        sum += of->target[i] < 0 ? 0 : reward[i];
+        n += of->target[i] >= 0;
     }
-    x->mean = n > 0 ? sum / n : 0;
-    double base = (double)stored[1] > 0 ? (double)stored[0] : x->mean;
-    for (int i = 0; i < R; i++)
-        x->advantage[i] = target[i] < 0 ? 0 : (base - reward[i]) / n;
+    x->mean = n > 0 ? sum / of->rows : 0;
+    double base = (double)stored[1] > 0 ? (double)stored[0] : n > 0 ? sum / n : 0;
+    for (int i = 0; i < of->R; i++)
+        x->advantage[i] = of->target[i] < 0 ? 0 : (base - reward[i]) / of->rows;
 }
 
 double reinforce_grad(const struct reinforce *x, int i, int drawn, double p)

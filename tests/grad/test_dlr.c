@@ -14,6 +14,7 @@ static double objective(struct model *m, struct pass *pass)
 {
     struct losses x = {.nll = nll, .target = batch.target, .R = B * T, .L = L};
     model_forward(m, &batch.b, pass);
+    x.rows = model_loss_rows(m);
     double loss = model_loss(m, 0, 0);
     m->route.ops->aux(&m->route, &x);
     return loss + x.aux;

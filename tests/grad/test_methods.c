@@ -28,6 +28,7 @@ static double objective(struct model *m, struct pass *pass)
 {
     struct losses x = {.entropy = entropy, .nll = nll, .target = batch.target, .R = B * T, .L = L};
     model_forward(m, &batch.b, pass);
+    x.rows = model_loss_rows(m);
     double loss = model_exit_weight(m, L) * model_loss(m, 0, 0) + kit_exit_loss(m);
     if (m->route.ops->aux)
         m->route.ops->aux(&m->route, &x);
@@ -131,6 +132,52 @@ T(a_frozen_plan_has_the_right_gradients_in_every_method)
         kit_step(m, &batch.b, &pass);
         kit_check_params((*o)->name, objective, m, &pass, SAMPLES);
         m->route.ops = *o;
+        model_free(m);
+    }
+}
+
+/* Of a step in pieces whose targets are unequally many, the gradients add up to those of the step:
+ * labels and rewards are in units of the mean loss, which is that of all its targets. */
+T(uneven_pieces_have_the_gradients_of_the_step)
+{
+    static const char *const learns[] = {
+        "model.method=edp edp.signal=regret edp.regret=gradient edp.noise_until=1 edp.budget=off",
+        "model.method=dlr dlr.estimator=reinforce dlr.lambda=0 dlr.mu=0"};
+    for (size_t k = 0; k < DS_LEN(learns); k++) {
+        char text[400];
+        struct pass pass = kit_pass(PASS_TRAIN);
+        size_t n = 0;
+        pass.progress = 0.3; /* gates are drawn */
+        snprintf(text, sizeof text,
+                 "model.layers=%d model.dim=8 model.heads=2 model.ffn=12 model.vocab=%d "
+                 "model.init_std=0.4 %s",
+                 L, V, learns[k]);
+        kit_fill(&batch, B, T, V, 1);
+        for (int i = 2; i < T; i++)
+            batch.target[i] = -1;
+        struct model *m = kit_model(text, 7, B * T, 1, 1);
+        kit_shake(m, 0.2, 9);
+        kit_step(m, &batch.b, &pass);
+        m->route.ops->update(&m->route);
+        kit_step(m, &batch.b, &pass);
+        real *whole = kit_gradients(m, &n), *sum = calloc(n, sizeof *sum);
+        m->piece = (struct model_piece){.targets = 2 + T, .share = 1.0 / B};
+        for (int s = 0; s < B; s++) {
+            struct batch piece = {
+                .B = 1, .T = T, .id = batch.id + s * T, .target = batch.target + s * T};
+            pass.first_row = s * T;
+            kit_step(m, &piece, &pass);
+            real *one = kit_gradients(m, &n);
+            for (size_t i = 0; i < n; i++)
+                sum[i] += one[i] / B;
+            free(one);
+        }
+        for (size_t i = 0; i < n; i++)
+            t_truef(fabs(sum[i] - whole[i]) < 1e-12, "%s: %zu: %g and %g", learns[k], i,
+                    sum[i], whole[i]);
+        t_true(own_with_gradient(m, k ? "dlr" : "edp") > 0);
+        free(whole);
+        free(sum);
         model_free(m);
     }
 }

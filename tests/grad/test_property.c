@@ -227,6 +227,7 @@ static double objective(struct model *m, struct pass *pass)
     int L = model_config_depth(&m->config);
     struct losses x = {.entropy = entropy, .nll = nll, .target = batch.target, .R = m->R, .L = L};
     model_forward(m, &batch.b, pass);
+    x.rows = model_loss_rows(m);
     double loss = model_exit_weight(m, L) * model_loss(m, 0, 0) + kit_exit_loss(m) +
                   m->config.experts_aux * moe_balance(m);
     if (m->route.ops->aux)

@@ -20,7 +20,7 @@ def measure():
 
 def run(state, budget):
     """Runs every test of a COV=1 build once, over as many runs as it takes; then counts and begins again."""
-    todo = Programs("cover", ["COV=1"], ["unit", "screens", "fault", "golden", "grad", "fuzz", "pair"], scripts=True, env={"T_SLOW_FACTOR": "4"},
+    todo = Programs("cover", ["COV=1"], ["unit", "screens", "fault", "golden", "grad", "fuzz", "pair"], scripts=True, env={"T_SLOW_FACTOR": "4", "GCOV_ERROR_FILE": os.devnull},
                     skip=("test_readme_commands", "test_speculate"))  # reach what others do, in a quarter of an hour each
     if not build(budget, "COV=1", ["programs"]):
         return

@@ -182,6 +182,7 @@ T(the_network_learns_what_the_gates_measure)
             m->params.p[i].lr = strncmp(m->params.p[i].name, "edp.regret.", 11) == 0;
         const real *v = kit_cells(m, "velocity");
         struct losses x = {.entropy = m->entropy_rel, .target = batch.target, .R = R, .L = L};
+        x.rows = model_loss_rows(m);
         m->route.ops->aux(&m->route, &x);
         for (int l = L - 1; l >= 0; l--) {
             for (int k = 0; k < m->plan[l].n; k++) {

@@ -513,7 +513,7 @@ static void set_rewards(struct route *r, const struct losses *x)
     struct dlr *s = dlr_of(r);
     for (int i = 0; i < x->R; i++)
         s->reward[i] = reward_of(r, x, i);
-    reinforce_note(&s->reinforce, s->reward, x->target, x->R);
+    reinforce_note(&s->reinforce, s->reward, x);
     r->metric[M_REWARD][0] = s->reinforce.mean;
 }
 

@@ -84,7 +84,7 @@ struct edp {
     struct standardizer fit_std; /* of predictions */
     real *in, *fit, *dfit;       /* (L,R,REGRET_INPUTS), (L,R) nats, (R) */
     real *label;                 /* (L,R) nats, regret=exit; NaN: none */
-    double tokens;               /* in the mean loss */
+    double rows;                 /* that the loss is divided by */
     struct fit {
         double n, error, x, xx, y, yy, xy;
     } quality; /* predictions x against labels y of this step */
@@ -718,9 +718,7 @@ static void take_labels(struct route *r, const struct losses *x)
 {
     struct edp *s = edp_of(r);
     s->quality = (struct fit){0};
-    s->tokens = 0;
-    for (int i = 0; i < x->R; i++)
-        s->tokens += x->target[i] >= 0;
+    s->rows = x->rows;
     for (int c = 0; c < r->L * x->R && r->wants_exits; c++) {
         int i = c % x->R;
         double y = (double)x->exit_nll[c] - (double)x->exit_nll[r->L * x->R + i];
@@ -808,7 +806,7 @@ static void fit_drawn(struct route *r, int l, const struct plan *p, const real *
         double probe = (double)p->weight[k];
         if (probe <= 0 || s->gates.forced[cell])
             continue;
-        double y = -(double)dgate[k] / probe * s->tokens;
+        double y = -(double)dgate[k] / probe * s->rows;
         fit_cell(r, l, p->row[k], fmin(fmax(y, regret_low), regret_high),
                  probe * draw_weight(r, cell, tau, p->gate[k] != 0));
     }
