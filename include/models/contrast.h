@@ -35,11 +35,12 @@ struct contrast_rates {
     const double *run, *attention;
 };
 /* Runs b with the options of `use` except its kind, and computes the loss.  rate: executed shares
- * of the controls; always-on layers stay on.  place: index of the batch, which selects the random
- * draws.  m holds the pass until contrast_end. */
+ * of the controls; always-on layers stay on.  end: windows of the text up to the end of b; random
+ * draws are those of a window's place in it, whatever the batches.  m holds the pass until
+ * contrast_end. */
 int contrast_run(struct contrast *c, enum contrast_kind kind, struct model *m,
                  const struct batch *b, const struct pass *use, const struct contrast_rates *rate,
-                 uint64_t place, struct err *e) DS_CHECK;
+                 uint64_t end, struct err *e) DS_CHECK;
 /* Adds the pass that m has just run, loss and all. */
 void contrast_add(struct contrast *c, enum contrast_kind kind, const struct model *m);
 void contrast_end(struct model *m);

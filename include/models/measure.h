@@ -71,11 +71,11 @@ int measure_has_contrast(const struct measure *s, const struct model *m, enum co
  * nothing where the kind does not apply.  Controls use each layer's executed share so far, so they
  * must run after all measurements. */
 int measure_contrast(struct measure *s, struct model *m, enum contrast_kind kind,
-                     const struct batch *b, const struct pass *use, uint64_t place,
+                     const struct batch *b, const struct pass *use, uint64_t end,
                      struct err *e) DS_CHECK;
 /* The same in two halves: the pass, whose results m holds, and adding them up.  The kind applies. */
 int measure_contrast_run(struct measure *s, struct model *m, enum contrast_kind kind,
-                         const struct batch *b, const struct pass *use, uint64_t place,
+                         const struct batch *b, const struct pass *use, uint64_t end,
                          struct err *e) DS_CHECK;
 void measure_contrast_add(struct measure *s, struct model *m, enum contrast_kind kind);
 

@@ -34,7 +34,7 @@ static int on_stripe(int position, int l, double rate)
 /* One draw, or one phase, decides both halves of a split layer: if the FFN is executed, so is the
  * attention. */
 static void fill_force(int8_t *force, enum contrast_kind kind, const struct route *r,
-                       const struct batch *b, uint64_t seed, const double *rate, uint64_t place)
+                       const struct batch *b, uint64_t seed, const double *rate, uint64_t end)
 {
     int R = b->B * b->T;
     for (int l = 0; l < r->L; l++) {
@@ -42,10 +42,11 @@ static void fill_force(int8_t *force, enum contrast_kind kind, const struct rout
         int given = r->ops->always_on && r->ops->always_on(r, l);
         for (int i = 0; i < R; i++) {
             int position = i % b->T - (b->doc_start ? b->doc_start[i] : 0);
+            uint64_t window = end - (uint64_t)b->B + (uint64_t)(i / b->T);
             int runs = kind == CONTRAST_STATIC
                            ? on_stripe(position, l, rate[l])
-                           : rng_at(seed, RNG_ROUTE, place, (uint32_t)(RANDOM_STREAM + l),
-                                    (uint32_t)i) < rate[l];
+                           : rng_at(seed, RNG_ROUTE, window, (uint32_t)(RANDOM_STREAM + l),
+                                    (uint32_t)(i % b->T)) < rate[l];
             cell[i] = (int8_t)(given ? -1 : runs);
         }
     }
@@ -53,26 +54,26 @@ static void fill_force(int8_t *force, enum contrast_kind kind, const struct rout
 
 static int make_force(struct contrast *c, enum contrast_kind kind, const struct model *m,
                       const struct batch *b, uint64_t seed, const struct contrast_rates *rate,
-                      uint64_t place, struct err *e)
+                      uint64_t end, struct err *e)
 {
     size_t cells = (size_t)c->L * (size_t)b->B * (size_t)b->T, maps = rate->attention ? 2 : 1;
     void *p = c->force;
     if (mem_grow(&p, &c->force_cap, maps * cells, 1) < 0)
         return err_set(e, DS_EMEM, "out of memory for %zu forced cells", maps * cells);
     c->force = p;
-    fill_force(c->force, kind, &m->route, b, seed, rate->run, place);
+    fill_force(c->force, kind, &m->route, b, seed, rate->run, end);
     if (rate->attention)
-        fill_force(c->force + cells, kind, &m->route, b, seed, rate->attention, place);
+        fill_force(c->force + cells, kind, &m->route, b, seed, rate->attention, end);
     return 0;
 }
 
 int contrast_run(struct contrast *c, enum contrast_kind kind, struct model *m,
                  const struct batch *b, const struct pass *use, const struct contrast_rates *rate,
-                 uint64_t place, struct err *e)
+                 uint64_t end, struct err *e)
 {
     struct pass pass = *use;
     int is_control = kind == CONTRAST_RANDOM || kind == CONTRAST_STATIC;
-    int rc = is_control ? make_force(c, kind, m, b, use->seed, rate, place, e) : 0;
+    int rc = is_control ? make_force(c, kind, m, b, use->seed, rate, end, e) : 0;
     if (rc < 0)
         return rc;
     pass.kind = kind == CONTRAST_DENSE ? PASS_DENSE : PASS_SPARSE;

@@ -189,8 +189,7 @@ int measure_has_contrast(const struct measure *s, const struct model *m, enum co
 }
 
 int measure_contrast_run(struct measure *s, struct model *m, enum contrast_kind kind,
-                         const struct batch *b, const struct pass *use, uint64_t place,
-                         struct err *e)
+                         const struct batch *b, const struct pass *use, uint64_t end, struct err *e)
 {
     double *rate = mem_alloc(2 * (size_t)s->L, sizeof *rate), rows = s->cells / s->L;
     if (!rate)
@@ -200,7 +199,7 @@ int measure_contrast_run(struct measure *s, struct model *m, enum contrast_kind 
     for (int l = 0; s->attention && l < s->L; l++)
         rate[s->L + l] = rows > 0 ? s->attention[l] / rows : 0;
     struct contrast_rates x = {rate, s->attention ? rate + s->L : NULL};
-    int rc = contrast_run(&s->contrast, kind, m, b, use, &x, place, e);
+    int rc = contrast_run(&s->contrast, kind, m, b, use, &x, end, e);
     mem_free(rate);
     return rc;
 }
@@ -212,11 +211,11 @@ void measure_contrast_add(struct measure *s, struct model *m, enum contrast_kind
 }
 
 int measure_contrast(struct measure *s, struct model *m, enum contrast_kind kind,
-                     const struct batch *b, const struct pass *use, uint64_t place, struct err *e)
+                     const struct batch *b, const struct pass *use, uint64_t end, struct err *e)
 {
     if (!measure_has_contrast(s, m, kind))
         return 0;
-    int rc = measure_contrast_run(s, m, kind, b, use, place, e);
+    int rc = measure_contrast_run(s, m, kind, b, use, end, e);
     if (rc == 0)
         measure_contrast_add(s, m, kind);
     return rc;

@@ -186,14 +186,14 @@ static int take_turn(struct trainer *t, struct measure *s, real *nll, int active
 }
 
 static int run_contrast(struct trainer *t, struct measure *s, enum contrast_kind kind,
-                        struct walk *w, uint64_t place, struct err *e)
+                        struct walk *w, uint64_t end, struct err *e)
 {
     struct measure_span v[MEASURE_SPANS];
     struct pass pass = inference_pass(t);
     if (!measure_has_contrast(s, t->model, kind))
         return 0;
     int n = measure_contrast_spans(s, kind, v);
-    int rc = measure_contrast_run(s, t->model, kind, &w->b, &pass, place, e);
+    int rc = measure_contrast_run(s, t->model, kind, &w->b, &pass, end, e);
     if (rc == 0)
         rc = team_turn_begin(v, n, e);
     if (rc == 0)
@@ -209,10 +209,10 @@ static int add_batches(struct trainer *t, struct measure *s, int64_t tokens, rea
 {
     struct walk w = walk_shared(t, tokens);
     struct pass pass = inference_pass(t);
-    uint64_t place = 0;
+    uint64_t end = 0;
     int rc = 0, own;
     pass.record = 1;
-    while (rc == 0 && walk_round(&w, &own, &place) > 0) {
+    while (rc == 0 && walk_round(&w, &own, &end) > 0) {
         if (!own)
             continue;
         model_forward(t->model, &w.b, &pass);
@@ -220,7 +220,7 @@ static int add_batches(struct trainer *t, struct measure *s, int64_t tokens, rea
         rc = take_turn(t, s, nll, w.active, e);
         t->model->batch = NULL;
         if (rc == 0)
-            rc = run_contrast(t, s, CONTRAST_TOPK, &w, place, e);
+            rc = run_contrast(t, s, CONTRAST_TOPK, &w, end, e);
     }
     return rc;
 }
@@ -231,15 +231,15 @@ static int add_controls(struct trainer *t, struct measure *s, int64_t tokens, st
 {
     static const enum contrast_kind kinds[] = {CONTRAST_RANDOM, CONTRAST_STATIC, CONTRAST_DENSE};
     struct measure_span v[MEASURE_SPANS];
-    uint64_t place = 0;
+    uint64_t end = 0;
     int own, rc = team_spread(v, measure_spans(s, 0, v), e); /* the rates */
     struct walk w = walk_shared(t, tokens);
     uint64_t batches = (uint64_t)s->contrast.sum[CONTRAST_CAUSAL].batches;
     uint64_t seen = batches * (uint64_t)t->config.train.batch;
     w.want = seen < w.want ? seen : w.want;
-    while (s->is_gated && rc == 0 && walk_round(&w, &own, &place) > 0)
+    while (s->is_gated && rc == 0 && walk_round(&w, &own, &end) > 0)
         for (size_t i = 0; own && i < DS_LEN(kinds) && rc == 0; i++)
-            rc = run_contrast(t, s, kinds[i], &w, place, e);
+            rc = run_contrast(t, s, kinds[i], &w, end, e);
     return rc;
 }
 

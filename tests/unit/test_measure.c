@@ -455,6 +455,36 @@ T(controls_execute_the_same_share_of_each_layer_and_keep_always_on_layers)
     model_free(m);
 }
 
+/* The draws of a window are those of its place in the text. */
+T(a_random_control_does_not_depend_on_the_batches)
+{
+    struct model *m = kit_model("model.layers=6 model.dim=16 model.heads=2 model.vocab=16 "
+                                "model.init_std=0.3 model.max_seq=4096 model.method=edp",
+                                3, ROWS, 0, 0);
+    struct pass use = {.seed = 5};
+    struct err e = {0};
+    double loss[2];
+    int T = ROWS / 4;
+    kit_fill(&batch, 4, T, V, 4);
+    for (int parts = 1; parts <= 2; parts++) {
+        use.inference.offset = 0.5;
+        struct measure s = measure_of(m, &use);
+        use.inference.offset = 0;
+        for (int p = 0; p < parts; p++) {
+            struct batch b = batch.b;
+            b.B = 4 / parts;
+            b.id += p * b.B * T;
+            b.target += p * b.B * T;
+            t_ok(measure_contrast(&s, m, CONTRAST_RANDOM, &b, &use, (uint64_t)((p + 1) * b.B), &e),
+                 &e);
+        }
+        loss[parts - 1] = contrast_loss(&s.contrast, CONTRAST_RANDOM);
+        measure_release(&s);
+    }
+    t_near(loss[1], loss[0], 1e-6);
+    model_free(m);
+}
+
 T(a_model_that_skips_nothing_has_no_contrast)
 {
     struct model *m = kit_model(
