@@ -121,9 +121,13 @@ def look_again(state, budget):
     state["open"] = still
 
 
+def lack(state, name):
+    return max(0, ENOUGH - state["targets"].get(name, {}).get("seconds", 0))
+
+
 def weights(state, of):
     """How the time is shared: by what each target lacks, and evenly once none lacks any."""
-    lacks = {n: max(0, ENOUGH - state["targets"].get(n, {}).get("seconds", 0)) for n in of}
+    lacks = {n: lack(state, n) for n in of}
     return lacks if any(lacks.values()) else dict.fromkeys(of, 1)
 
 
@@ -138,7 +142,8 @@ def fuzz(state, budget):
             done.add(name)
             weight = weights(state, [name] + [n for _, n in left] + [n for n, _, _ in running])
             share = budget.left() * jobs * weight[name] / sum(weight.values())
-            running.append((name, *start(name, int(min(max(LEAST, USUAL, share), max(LEAST, budget.left()))))))
+            usual = min(USUAL, 1.25 * lack(state, name) or USUAL)  # it has most of a processor
+            running.append((name, *start(name, int(min(max(LEAST, usual, share), max(LEAST, budget.left()))))))
         if not running:
             break
         for x in [x for x in running if os.waitid(os.P_PID, x[1].pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)]:
