@@ -262,7 +262,8 @@ def threads_that_cannot_be_started_are_done_without():
     assert status == 0 and "OpenBLAS" not in said, (status, said)
     assert done(*GENERATE, "threads=1", setup=alone, DEPTHSCOPE_GEMM="blas")
     status, out, said = run(*GENERATE, "threads=3", setup=alone)
-    assert status == 1 and "thread 2 of 3: start failed" in said and said.count("\n") == 1, (status, said)
+    said = [x for x in said.splitlines() if not x.startswith("profiling:")]  # counts of a COV=1 build, which are of another user
+    assert status == 1 and len(said) == 1 and "thread 2 of 3: start failed" in said[0], (status, said)
     done("train", "quick", *TINY, "--run", "alone", "--quiet", setup=alone)
     is_whole("alone")
 
