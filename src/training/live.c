@@ -217,6 +217,10 @@ static void add_live(struct live_setting *v, int *n, const char *key, const stru
                      int64_t step)
 {
     const char *text = json_str(value, NULL);
+    if (strlen(key) >= sizeof v->key) {
+        log_warn("live.json: a key of %zu bytes is not that of a setting", strlen(key));
+        return;
+    }
     (void)trainer_add_live(v, n, key, text ? strtod(text, NULL) : (double)NAN, step);
 }
 
