@@ -182,10 +182,23 @@ def ask(run, line, timeout=10):
     return answer
 
 
-def ask_once(run, line, timeout=10):
+def connected(address, timeout=10):
+    """As the program does, it goes on while the queue is full; a socket that is bound listens a moment later."""
     s = socket.socket(socket.AF_UNIX)
     s.settimeout(timeout * SLOW)
-    s.connect(path(run, "control.sock"))
+    end = time.monotonic() + timeout * SLOW
+    while True:
+        try:
+            s.connect(address)
+            return s
+        except (BlockingIOError, ConnectionRefusedError):
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+
+
+def ask_once(run, line, timeout=10):
+    s = connected(path(run, "control.sock"), timeout)
     s.sendall(line if isinstance(line, bytes) else (line + "\n").encode())
     answer = b""
     while not answer.endswith(b"\n"):
