@@ -49,9 +49,10 @@ static inline double kit_slope(kit_objective *f, struct model *m, struct pass *p
     return sum / (60 * eps);
 }
 
+/* A loss is exact to about 1e-15, so a slope to 1e-11: of a gradient below 3e-4 that is above 1e-7. */
 static inline void kit_close(const char *what, const char *name, double num, double den)
 {
-    double rel = sqrt(num) / fmax(sqrt(den), 1e-4);
+    double rel = sqrt(num) / fmax(sqrt(den), 3e-4);
     t_truef(rel <= 1e-7, "%s: %s: relative error %.2e (of %.2e)", what, name, rel, sqrt(den));
 }
 
