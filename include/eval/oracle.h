@@ -29,9 +29,9 @@ int oracle_add(struct oracle *o, struct model *m, const struct batch *b, struct 
 void oracle_solve(struct oracle *o, double capacity);
 /* Executed share of the cells after `first`. */
 double oracle_share(const struct oracle *o);
-/* The cells of the next batch, in the order of oracle_add: (L, R) for inference.force, borrowed
- * until the next call. */
-int oracle_next(struct oracle *o, const struct model *m, const struct batch *b,
-                const int8_t **force, struct err *e) DS_CHECK;
+/* The cells of the next batch, in the order of oracle_add: forced in `pass`, of split layers both
+ * halves; borrowed until the next call. */
+int oracle_next(struct oracle *o, const struct model *m, const struct batch *b, struct pass *pass,
+                struct err *e) DS_CHECK;
 
 #endif

@@ -110,8 +110,8 @@ void oracle_solve(struct oracle *o, double capacity)
     choose(o, high);
 }
 
-int oracle_next(struct oracle *o, const struct model *m, const struct batch *b,
-                const int8_t **force, struct err *e)
+int oracle_next(struct oracle *o, const struct model *m, const struct batch *b, struct pass *pass,
+                struct err *e)
 {
     size_t R = (size_t)b->B * (size_t)b->T, L = (size_t)m->route.L;
     void *p = o->force;
@@ -126,6 +126,7 @@ int oracle_next(struct oracle *o, const struct model *m, const struct batch *b,
             o->force[l * R + i] = (int)l < leaves || (int)l >= m->route.loop.end;
     }
     o->at += R;
-    *force = o->force;
+    pass->inference.force = o->force;
+    pass->inference.force_attention = m->ffn ? o->force : NULL;
     return 0;
 }

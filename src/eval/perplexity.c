@@ -317,7 +317,7 @@ static int measure_windows(struct ppl_result *r, struct ppl *p, const struct pas
     for (int n; rc == 0 && (n = sweep_next(&w)) > 0;) {
         struct pass recorded = *pass;
         recorded.record = 1;
-        if (is_oracle && (rc = oracle_next(&oracle, m, &w.b, &recorded.inference.force, e)) < 0)
+        if (is_oracle && (rc = oracle_next(&oracle, m, &w.b, &recorded, e)) < 0)
             break;
         model_forward(m, &w.b, &recorded);
         model_loss(m, 0, 1);
@@ -328,7 +328,8 @@ static int measure_windows(struct ppl_result *r, struct ppl *p, const struct pas
         if (rc == 0 && want->topk && pass->kind == PASS_SPARSE && !pass->inference.topk)
             rc = measure_contrast(&r->measure, m, CONTRAST_TOPK, &w.b, pass, (uint64_t)w.done, e);
         m->batch = NULL;
-        m->route.pass.inference.force = NULL; /* the oracle's */
+        m->route.pass.inference.force = m->route.pass.inference.force_attention =
+            NULL; /* the oracle's */
         *last = n;
     }
     oracle_release(&oracle);

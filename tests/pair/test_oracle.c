@@ -81,7 +81,7 @@ T(its_cells_are_executed_and_losses_without_a_context_are_met)
     for (int k = 0; k < BATCHES; k++) {
         struct pass pass = kit_pass(PASS_SPARSE);
         fill(k);
-        t_ok(oracle_next(&o, m, &batch.b, &pass.inference.force, &e), &e);
+        t_ok(oracle_next(&o, m, &batch.b, &pass, &e), &e);
         model_forward(m, &batch.b, &pass);
         model_loss(m, 0, 0);
         for (int l = 0; l < L; l++) {
@@ -99,6 +99,36 @@ T(its_cells_are_executed_and_losses_without_a_context_are_met)
     t_eq(o.at, o.n);
     oracle_release(&o);
     model_free(m);
+}
+
+/* Where attention and FFN are chosen apart, a token that has left runs neither. */
+T(split_layers_are_left_whole)
+{
+    struct err e = {0};
+    static const char *const split[] = {"hat", "gateskip"};
+    for (size_t k = 0; k < DS_LEN(split); k++) {
+        struct model *m = model_of(split[k]);
+        struct pass pass = kit_pass(PASS_SPARSE);
+        struct oracle o;
+        consult(&o, m);
+        oracle_solve(&o, 0.5);
+        fill(0);
+        t_ok(oracle_next(&o, m, &batch.b, &pass, &e), &e);
+        model_forward(m, &batch.b, &pass);
+        model_loss(m, 0, 0);
+        for (int l = 0; l < L; l++) {
+            int runs = 0;
+            for (int i = 0; i < R; i++)
+                runs += l < o.exit[i];
+            t_truef(m->plan[l].active == runs, "attention of %s in layer %d: %d rows, not %d",
+                    split[k], l, m->plan[l].active, runs);
+            t_eq(m->ffn[l].active, runs);
+        }
+        for (int s = 0; s < B; s++)
+            t_near(m->nll[s * T], o.nll[(size_t)(s * T) * L + (size_t)(o.exit[s * T] - 1)], 1e-4);
+        oracle_release(&o);
+        model_free(m);
+    }
 }
 
 /* Layers that a method never skips are not its choice. */
