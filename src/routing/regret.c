@@ -104,7 +104,7 @@ static void store(struct regret *g, double share)
     }
 }
 
-static void forget(struct regret *g)
+void regret_begin(struct regret *g)
 {
     memset(g->sum, 0, (size_t)g->D * sizeof *g->sum);
     memset(g->sum2, 0, (size_t)g->D * sizeof *g->sum2);
@@ -134,7 +134,7 @@ void regret_update(struct regret *g, double ema)
     double w = ema * (double)seen[0] + (1 - ema);
     store(g, (1 - ema) / w);
     seen[0] = (real)w;
-    forget(g);
+    regret_begin(g);
 }
 
 /* ---- the offline fit ---- */
@@ -251,12 +251,12 @@ int regret_fit(struct regret *g, real *x, const real *label, size_t n, int steps
     *explained = (double)NAN;
     if (rc < 0 || f.n < LEAST)
         goto out;
-    forget(g);
+    regret_begin(g);
     for (size_t k = 0; k < f.n; k++)
         add_rows(g, x + f.known[k] * (size_t)g->D, 1);
     store(g, 1);
     value_of(g, g->seen)[0] = 1;
-    forget(g);
+    regret_begin(g);
     regret_standardize(g, x, n);
     rng_init(&random, seed, RNG_ROUTE, 0, 0);
     for (int step = 0; step < steps; step++)

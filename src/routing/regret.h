@@ -32,6 +32,8 @@ void regret_standardize(const struct regret *g, real *x, size_t n);
 void regret_predict(struct regret *g, real *y, const real *x, int n);
 /* Accumulates into the network's gradients. */
 void regret_bwd(struct regret *g, const real *dy, const real *x, int n);
+/* Before a step: drops what a skipped one has noted. */
+void regret_begin(struct regret *g);
 /* Adds raw x (n, D) to the statistics of this step; the first step's are used at once. */
 void regret_note(struct regret *g, const real *x, int n);
 /* For ops->counts. */

@@ -504,6 +504,28 @@ T(a_predictor_learned_in_training_is_ready_for_use)
     model_free(m);
 }
 
+/* As of one with NaN: the trainer updates nothing then. */
+T(a_skipped_step_leaves_no_statistics)
+{
+    static const char *const stored[] = {"halt.mean", "halt.sd", "halt.quantiles"};
+    struct model *m[2];
+    for (int k = 0; k < 2; k++) {
+        struct pass pass = kit_pass(PASS_TRAIN);
+        m[k] = model_of("halt.fit=train", 1);
+        for (int step = k; step < 2; step++) {
+            same_batch(NULL, step, &batch.b);
+            kit_step(m[k], &batch.b, &pass);
+        }
+        m[k]->route.ops->update(&m[k]->route);
+    }
+    for (size_t i = 0; i < DS_LEN(stored); i++) {
+        size_t n = m[0]->params.p[params_find(&m[0]->params, stored[i])].n;
+        t_truef(kit_same(param(m[0], stored[i]), param(m[1], stored[i]), n), "%s", stored[i]);
+    }
+    model_free(m[0]);
+    model_free(m[1]);
+}
+
 /* They are read after every pass that trains; each has memory of its own. */
 T(what_a_predictor_learns_from_are_the_values_of_every_exit)
 {

@@ -269,6 +269,10 @@ static void halt_begin(struct route *r)
         s->low[i] = (real)INFINITY;
     for (int l = 0; l < r->L; l++)
         r->metric[M_EXIT][l] = 0;
+    if (r->pass.kind != PASS_TRAIN)
+        return;
+    regret_begin(&s->head); /* drops what a skipped step has noted */
+    quantiles_begin(&s->table);
 }
 
 /* ---- decisions ---- */
