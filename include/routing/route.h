@@ -141,6 +141,7 @@ extern const char *const metric_scope_name[]; /* "step", "layer", "cell" */
 struct metric {
     const char *name, *unit, *help;
     enum metric_scope scope;
+    int is_sum; /* counts something: over the pieces of a step it adds up, others are means */
 };
 
 enum { ROUTE_METRICS_MAX = 24 };

@@ -123,9 +123,11 @@ static void visit_counts(void *of, route_count_fn *each, void *ctx)
     each(ctx, &t->flops, 1, 0);
     if (t->expert_load)
         each(ctx, t->model->experts.load, trainer_expert_cells(t), 0);
-    for (size_t i = 0; i < r->ops->n_metrics; i++)
-        if (r->ops->metrics[i].scope != METRIC_CELL)
-            each(ctx, r->metric[i], r->ops->metrics[i].scope == METRIC_LAYER ? (size_t)r->L : 1, 1);
+    for (size_t i = 0; i < r->ops->n_metrics; i++) {
+        const struct metric *x = &r->ops->metrics[i];
+        if (x->scope != METRIC_CELL)
+            each(ctx, r->metric[i], x->scope == METRIC_LAYER ? (size_t)r->L : 1, !x->is_sum);
+    }
     if (r->ops->counts)
         r->ops->counts(r, each, ctx);
 }

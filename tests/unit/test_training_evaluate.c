@@ -1,6 +1,7 @@
 /* Evaluations of a run: calibrated at the end, told when the causal decisions are not there yet, held against controls. */
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "fake_method.h"
 #include "io/runview.h"
 #include "training/trainer.h"
@@ -159,4 +160,33 @@ T(thresholds_are_calibrated_on_windows_that_are_not_scored)
 {
     check_windows(NULL, 256 / SEQ, "validation text after");
     check_windows("train.final_tokens=1000000", 256 / SEQ + 1, "training text");
+}
+
+/* Of every pass, a number that is counted in it and one that is a mean. */
+static void count_in_pass(struct route *r, const struct stream *st)
+{
+    (void)st;
+    for (int k = 0; k < 2 && r->pass.kind == PASS_TRAIN; k++) {
+        r->metric[k] = r->metric[k] ? r->metric[k] : mem_alloc(1, sizeof(double));
+        r->metric[k][0] = 3;
+    }
+}
+
+T(counts_of_the_pieces_of_a_step_add_up)
+{
+    static const struct metric metrics[] = {{"counted", "", "a number", METRIC_STEP, .is_sum = 1},
+                                            {"measured", "", "a mean", METRIC_STEP}};
+    struct route_ops ops = fake_ops;
+    ops.metrics = metrics;
+    ops.n_metrics = DS_LEN(metrics);
+    ops.finish = count_in_pass;
+    fake_runs = fake_by_capacity;
+    fake_cell = NULL;
+    struct runview *v = run_with(&ops, "train.pieces=2");
+    const struct series *counted = runview_series(v, "counted"),
+                        *measured = runview_series(v, "measured");
+    t_true(counted && measured && counted->n > 0 && measured->n > 0);
+    t_near(counted->value[counted->n - 1], 6, 0);
+    t_near(measured->value[measured->n - 1], 3, 0);
+    runview_free(v);
 }

@@ -161,7 +161,7 @@ static const struct metric dlr_metrics[] = {
     [M_COLLAPSED] = {"collapsed", "",
      "number of collapse alarms: mean gate < 0.02, > 0.98, a layer < 0.01, entropy < 0.1, variance "
      "over layers > 0.1", METRIC_STEP},
-    [M_NAN] = {"nan_scores", "", "NaN router logits", METRIC_STEP},
+    [M_NAN] = {"nan_scores", "", "NaN router logits", METRIC_STEP, .is_sum = 1},
     [M_REWARD] = {"reward", "nats", "mean reward of estimator=reinforce", METRIC_STEP},
     [M_MEAN] = {"gate_mean", "", "mean soft gate", METRIC_LAYER},
     [M_LAYER_ENTROPY] = {"layer_entropy", "nats", "mean entropy of the soft gates", METRIC_LAYER},

@@ -175,7 +175,7 @@ static const struct metric dtf_metrics[] = {
     [M_PRIOR_LOSS] = {"prior_loss", "",
      "mean squared error of the prior networks, reduced over layers as in the loss", METRIC_STEP},
     [M_PRIOR_WEIGHT] = {"prior_weight", "", "current weight of the prior loss", METRIC_STEP},
-    [M_NAN] = {"nan_scores", "", "NaN scores", METRIC_STEP},
+    [M_NAN] = {"nan_scores", "", "NaN scores", METRIC_STEP, .is_sum = 1},
     [M_S_CE] = {"s_ce", "", "mean S_CE: the change was not predicted to be small", METRIC_LAYER},
     [M_S_CU] = {"s_cu", "", "mean S_CU: the change was above its moving average", METRIC_LAYER},
     [M_G] = {"g", "", "mean surprise gate G", METRIC_LAYER},

@@ -109,7 +109,7 @@ static const struct metric gateskip_metrics[] = {
     // clang-format off
     [M_CAPACITY] = {"capacity", "", "current share of tokens that run a branch", METRIC_STEP},
     [M_LOSS] = {"sparsity_loss", "nats", "penalty on the gates, weighted", METRIC_STEP},
-    [M_NAN] = {"nan_scores", "", "NaN scores: they rank last", METRIC_STEP},
+    [M_NAN] = {"nan_scores", "", "NaN scores: they rank last", METRIC_STEP, .is_sum = 1},
     [M_ATTENTION] = {"attention_share", "", "share of rows whose attention ran", METRIC_LAYER},
     [M_FFN] = {"ffn_share", "", "share of rows whose FFN ran", METRIC_LAYER},
     [M_GATE_ATTENTION] = {"attention_gate_mean", "", "mean gate of the attention", METRIC_LAYER},

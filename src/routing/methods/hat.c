@@ -173,7 +173,7 @@ static const struct metric hat_metrics[] = {
     [M_LOSS_H] = {"entropy_loss", "nats",
      "minus the entropy of p, weighted, all layers", METRIC_STEP},
     [M_LOSS_EXIT] = {"exit_penalty", "nats", "exit penalties", METRIC_STEP},
-    [M_NAN] = {"nan_scores", "", "NaN scores: they rank last, or do not exit", METRIC_STEP},
+    [M_NAN] = {"nan_scores", "", "NaN scores: they rank last, or do not exit", METRIC_STEP, .is_sum = 1},
     [M_PHASE] = {"phase", "", "what is trained: 1 routers, 2 exit gates, 3 both", METRIC_STEP},
     [M_SHARE] = {"ffn_share", "", "share of rows whose FFN ran", METRIC_LAYER},
     [M_EXIT] = {"exit_rate", "", "share of rows that exit at this layer", METRIC_LAYER},

@@ -125,7 +125,7 @@ static const struct metric mod_metrics[] = {
      "share of tokens that routed blocks would run at inference", METRIC_STEP},
     [M_BALANCE] = {"balance_loss", "", "(mean sigmoid(r) - k/T)^2, unweighted", METRIC_STEP},
     [M_Z] = {"z_loss", "", "mean r^2, unweighted", METRIC_STEP},
-    [M_NAN] = {"nan_scores", "", "NaN router logits: they rank last", METRIC_STEP},
+    [M_NAN] = {"nan_scores", "", "NaN router logits: they rank last", METRIC_STEP, .is_sum = 1},
     [M_MEAN] = {"router_mean", "", "mean router logit", METRIC_LAYER},
     [M_SD] = {"router_sd", "", "standard deviation of the router logit", METRIC_LAYER},
     [M_GATE_MEAN] = {"gate_mean", "", "mean gate of executed tokens", METRIC_LAYER},
