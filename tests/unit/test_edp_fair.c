@@ -219,6 +219,52 @@ T_SECONDS(predicted_regret_follows_the_loss_of_stopping, 120)
 
 /* Two blocks, four times: between the two there is no exit, and no label (which was the lowest one,
  * -2).  The model is untrained, so that the others are small. */
+struct sums {
+    double v[4096];
+    size_t n;
+    int is_put;
+};
+
+static void add_or_put(void *ctx, double *x, size_t n, int is_mean)
+{
+    struct sums *s = ctx;
+    for (size_t i = 0; !is_mean && i < n; i++, s->n++) {
+        s->v[s->n] = s->is_put ? s->v[s->n] : s->v[s->n] + x[i];
+        x[i] = s->is_put ? s->v[s->n] : 0;
+    }
+}
+
+/* Also where a piece has no label at all. */
+T(the_error_of_a_step_in_pieces_is_that_of_the_step)
+{
+    static struct sums s;
+    struct model *m = fresh(all_of_it, 1);
+    struct pass pass = kit_pass(PASS_TRAIN);
+    for (int t = 0; t < T; t++)
+        batch.target[(B - 1) * T + t] = -1;
+    for (int step = 1; step <= 3; step++)
+        kit_train(m, &batch.b, step, 10, 1e-2);
+    kit_step(m, &batch.b, &pass);
+    double error = kit_metric(m, "regret_error", 0), r = kit_metric(m, "regret_r", 0);
+    t_truef(error > 0 && !isnan(r), "%g %g", error, r);
+    m->piece = (struct model_piece){.targets = (B - 1) * T, .share = 1.0 / B};
+    for (int k = 0; k < B; k++) {
+        struct batch piece = {
+            .B = 1, .T = T, .id = batch.id + k * T, .target = batch.target + k * T};
+        pass.first_row = k * T;
+        kit_step(m, &piece, &pass);
+        s.n = 0;
+        m->route.ops->counts(&m->route, add_or_put, &s);
+    }
+    s.n = 0;
+    s.is_put = 1;
+    m->route.ops->counts(&m->route, add_or_put, &s);
+    m->route.ops->update(&m->route);
+    t_near(kit_metric(m, "regret_error", 0), error, 1e-5 * error);
+    t_near(kit_metric(m, "regret_r", 0), r, 1e-4);
+    model_free(m);
+}
+
 T(only_exits_of_a_loop_have_labels)
 {
     struct model *m = fresh("model.layers=2 model.loop=4 edp.signal=regret edp.spread=common "

@@ -927,8 +927,10 @@ static void edp_counts(struct route *r, route_count_fn *each, void *ctx)
 {
     struct edp *s = edp_of(r);
     standardizer_counts(&s->std, each, ctx);
-    if (is_regret(r))
+    if (is_regret(r)) {
         standardizer_counts(&s->fit_std, each, ctx);
+        each(ctx, &s->quality.n, sizeof s->quality / sizeof s->quality.n, 0);
+    }
     if (opts_of(r)->threshold == THRESHOLD_QUANTILE)
         each(ctx, s->quantile, (size_t)r->L, 1);
     each(ctx, &s->ratio, 1, 1);
@@ -945,8 +947,10 @@ static void edp_update(struct route *r)
     if (o->threshold == THRESHOLD_LEARNED && o->budget == BUDGET_OFFSET)
         fix_mean_threshold(r);
     standardizer_update(&s->std, o->ema);
-    if (is_regret(r))
+    if (is_regret(r)) {
         standardizer_update(&s->fit_std, o->ema);
+        fit_metrics(r); /* of all pieces together */
+    }
     if (o->budget == BUDGET_OFFSET)
         budget[0] =
             (real)budget_step((double)budget[0], s->ratio, target, o->budget_rate, offset_bound);
