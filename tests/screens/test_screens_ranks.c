@@ -9,7 +9,7 @@
 #include "screens/timelines.h"
 #include "tui/app.h"
 
-enum made { FOUR, FORTY, STRANGE, WRONG };
+enum made { FOUR, FORTY, STRANGE, WRONG, MISSING };
 
 struct screen {
     const char *name, *size, *script, *glyphs;
@@ -23,13 +23,14 @@ static const struct screen screens[] = {
     {"monitor-ranks-ascii",   "80x24",  "keys j j Enter", "ascii", FORTY},
     {"monitor-ranks-strange", "80x24",  "keys j j Enter", NULL,    STRANGE},
     {"monitor-ranks-wrong",   "80x24",  "",               NULL,    WRONG},
+    {"monitor-ranks-missing", "80x24",  "keys j j Enter", NULL,    MISSING},
 };
 /* clang-format on */
 
 static void put_ranks(struct fixture *f, enum made made, int step)
 {
     float ms[40], wait[40], bytes[40];
-    int n = made == FORTY ? 40 : 4;
+    int n = made == FORTY || made == MISSING ? 40 : 4;
     record_begin(f->record, "ranks", step, 1000 + step);
     record_int(f->record, "steps", 5);
     record_array(f->record, "host");
@@ -43,6 +44,10 @@ static void put_ranks(struct fixture *f, enum made made, int step)
         ms[r] = 250;
         wait[r] = (float)(r == 2 ? 2 : 40 + r);
         bytes[r] = 25e6f;
+        if (made == MISSING) { /* the slowest are last, and there are more than rows */
+            ms[r] = r % 3 == 1 ? NAN : 250;
+            wait[r] = (float)(80 - r);
+        }
     }
     record_close(f->record);
     if (made == STRANGE) {

@@ -9,11 +9,14 @@
 
 enum { LABEL = 24, NUMBER = 23 };
 
+/* Ranks without a time are last. */
 static int slower(const void *a, const void *b)
 {
     const struct run_rank *const *x = a, *const *y = b;
     float p = run_rank_busy(*x), q = run_rank_busy(*y);
-    if (p != q && isfinite(p) && isfinite(q))
+    if (isfinite(p) != isfinite(q))
+        return isfinite(p) ? -1 : 1;
+    if (isfinite(p) && p != q)
         return p > q ? -1 : 1;
     return (*x > *y) - (*x < *y);
 }
