@@ -9,7 +9,7 @@
 #include "screens/timelines.h"
 #include "tui/app.h"
 
-enum made { TIME, RESUMED, LONG, NO_PROBE, TRADES, SIZES, NO_EVAL, TWICE, MADE };
+enum made { TIME, RESUMED, LONG, NO_PROBE, TRADES, SIZES, NO_EVAL, ZEROS, TWICE, MADE };
 
 struct screen {
     const char *name, *size, *view, *script, *glyphs, *color, *theme;
@@ -42,13 +42,17 @@ static const struct screen screens[] = {
     {"pareto-keys",      "80x24",  "pareto",   "keys ] f ] f\nshot\nkeys / m o d Enter\nshot\nkeys Space\nshot\nkeys 0\ncommand axis time-ratio\ncommand metric accuracy\nshot\ncommand axis depth\nshot\ncommand metric nothing\nshot\nkeys G Enter", NULL, NULL, NULL, TRADES},
     {"pareto-mouse",     "80x24",  "pareto",   "click 5 60\nshot\nclick 18 10\nshot\nwheel down 10 10", NULL, NULL, NULL, TRADES},
     {"pareto-iso",       "120x40", "pareto",   "command axis parameters\nkeys l\nshot\nkeys l", NULL, NULL, NULL, SIZES},
+    {"pareto-zero",      "80x24",  "pareto",   "keys L X",                    NULL,     NULL,    NULL,    ZEROS},
     {"pareto-empty",     "80x24",  "pareto",   "keys j Enter Space x m y",    NULL,     NULL,    NULL,    NO_EVAL},
 };
 /* clang-format on */
 
 static int runs_of(enum made made)
 {
-    return made == TRADES ? TRADE_RUNS : made == SIZES ? ISO_RUNS : made == NO_EVAL ? 2 : 1;
+    return made == TRADES                     ? TRADE_RUNS
+           : made == SIZES                    ? ISO_RUNS
+           : made == NO_EVAL || made == ZEROS ? 2
+                                              : 1;
 }
 
 static void make(struct fixture *f, enum made made, int i)
@@ -67,6 +71,13 @@ static void make(struct fixture *f, enum made made, int i)
         break;
     case TRADES: trade_run(f, i); break;
     case SIZES: iso_run(f, i); break;
+    case ZEROS: /* a loss without a logarithm */
+        second.run = i ? "fixture-other" : bare.run;
+        second.method = i ? "mod" : bare.method;
+        fixture_head(f, 0, &second);
+        fixture_eval(f, 100, "final", "causal", i, 1 - 0.5 * i, 1);
+        fixture_close(f, 100, "done");
+        break;
     default:
         second.run = i ? "fixture-other" : bare.run;
         fixture_head(f, 0, &second);

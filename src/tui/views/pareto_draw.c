@@ -30,7 +30,8 @@ static const char *cost_of(const struct pareto *p)
 /* ---- axes ---- */
 
 /* All means are inside; interval ends only as far as the spread of the means, so that two seeds with
- * a wide interval do not flatten the rest.  What is cut gets a caret. */
+ * a wide interval do not flatten the rest.  What is cut gets a caret.  Linear where a mean has no
+ * logarithm. */
 static struct scan_axis range_of(const struct pareto *p, int is_y, int is_log)
 {
     double lo = (double)INFINITY, hi = -(double)INFINITY;
@@ -224,7 +225,7 @@ static void axis_title(const struct pareto *p, char out[64])
 {
     const struct pareto_axis *x = &pareto_axes[p->axis];
     snprintf(out, 64, "%s%s%s%s", cost_of(p), x->unit[0] ? ", " : "", x->unit,
-             is_log_x(p) ? " (log)" : "");
+             p->x.is_log ? " (log)" : "");
 }
 
 static void draw_chart(struct view *v, struct area a)
@@ -236,8 +237,6 @@ static void draw_chart(struct view *v, struct area a)
     p->plot = area_sub(a, 0, AXIS_COLS + 1, a.rows - 1, a.cols - AXIS_COLS - 2);
     if (p->plot.rows < 2 || p->plot.cols < 8)
         return;
-    p->x = range_of(p, 0, is_log_x(p));
-    p->y = range_of(p, 1, p->is_log_y);
     axis_draw_y(a, 0, p->plot.rows, p->y.lo, p->y.hi, p->y.is_log);
     axis_draw_x(a, a.rows - 1, AXIS_COLS + 1, p->plot.cols, p->x.lo, p->x.hi, p->x.is_log, 0,
                 title);
@@ -309,7 +308,7 @@ static void draw_title(const struct pareto *p, struct area line)
     run_metric_label(y, sizeof y, p->metric, "");
     axis_title(p, x);
     int at = 1 + area_text(line, 0, 1, line.cols / 2, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), y);
-    if (p->is_log_y)
+    if (p->y.is_log)
         at += area_text(line, 0, at, -1, ink(ROLE_DIM), " (log)");
     at += area_textf(line, 0, at, line.cols - at - 1, ink(ROLE_DIM), " against %s", x) + 2;
     int runs = p->runs - p->set.lefts;
@@ -488,6 +487,8 @@ void pareto_draw(struct view *v, struct area a)
         draw_empty(v, a);
         return;
     }
+    p->x = range_of(p, 0, is_log_x(p));
+    p->y = range_of(p, 1, p->is_log_y);
     int is_wide = a.cols >= WIDE_COLS && a.rows >= 16, has_chart = a.rows >= CHART_ROWS_MIN + 4,
         head = a.rows >= 6, left = p->set.lefts > 0 && a.rows >= 10,
         readout = !has_chart                                     ? 0
