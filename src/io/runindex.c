@@ -137,10 +137,11 @@ static int by_key(const void *a, const void *b)
     const struct key *x = a, *y = b;
     int order = x->is_missing - y->is_missing;
     if (order == 0 && !x->is_missing) {
-        /* as numbers when both are, else as text */
-        order = isfinite(x->number) && isfinite(y->number)
-                    ? (x->number > y->number) - (x->number < y->number)
-                    : strcmp(x->text, y->text);
+        /* numbers, then text: as text some numbers would be on either side of it */
+        int is_text = !isfinite(x->number), is_other_text = !isfinite(y->number);
+        order = is_text != is_other_text ? is_text - is_other_text
+                : is_text                ? strcmp(x->text, y->text)
+                                         : (x->number > y->number) - (x->number < y->number);
         order = x->is_descending ? -order : order;
     }
     return order ? order : (x->at > y->at) - (x->at < y->at);

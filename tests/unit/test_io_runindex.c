@@ -638,6 +638,24 @@ T(sorting_by_any_column_puts_missing_values_last_and_keeps_equal_ones)
     runindex_release(&x);
 }
 
+T(numbers_of_a_setting_are_sorted_before_its_other_values)
+{
+    static const char *const before[] = {"name", "-name"};
+    const char *root = t_tmpdir();
+    struct runindex x = {0};
+    struct err e = {0};
+    put_run(root, "a", "9", 3, "done");
+    put_run(root, "b", "10", 3, "done");
+    put_run(root, "c", "10,3", 3, "done"); /* as text between 10 and 9 */
+    t_ok(runindex_refresh(&x, root, &e), &e);
+    for (size_t i = 0; i < DS_LEN(before); i++) {
+        t_ok(runindex_sort(&x, before[i], 0, &e), &e);
+        t_ok(runindex_sort(&x, "model.method", 0, &e), &e);
+        t_str(names(&x), "a b c");
+    }
+    runindex_release(&x);
+}
+
 T(notes_are_sorted_by_all_of_their_text)
 {
     const char *root = t_tmpdir();
