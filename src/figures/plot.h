@@ -80,6 +80,8 @@ void sheet_run_name(const struct sheet *s, int run, char *out, size_t size);
  * and as the label of an axis. */
 const char *sheet_layer_word(const struct sheet *s, int run, int layers);
 const char *sheet_layer_label(const struct sheet *s, int run, int layers);
+/* What the depth of a run counts, or with run -1 that of all: "layers", "iterations", or either. */
+const char *sheet_depth_unit(const struct sheet *s, int run);
 
 /* ---- rows of horizontal bars: labels at the left of one or two panels
  * ------------------------------------------------------------------------------------------- */

@@ -134,6 +134,14 @@ const char *sheet_layer_label(const struct sheet *s, int run, int layers)
     return runview_is_iterated(s->run[run].view, layers) ? "Iteration" : "Layer";
 }
 
+const char *sheet_depth_unit(const struct sheet *s, int run)
+{
+    int iterated = 0, from = run < 0 ? 0 : run, to = run < 0 ? s->runs : run + 1;
+    for (int i = from; i < to; i++)
+        iterated += runview_is_iterated(s->run[i].view, s->run[i].view->layers);
+    return iterated == 0 ? "layers" : iterated == to - from ? "iterations" : "layers or iterations";
+}
+
 int sheet_fail(const struct sheet *s, int run, struct err *e, const char *fmt, ...)
 {
     va_list ap;

@@ -255,6 +255,27 @@ T(a_correlation_without_variance_is_reported_as_undefined)
     clear();
 }
 
+T(depth_of_one_looped_layer_is_in_iterations)
+{
+    for (int is_looped = 0; is_looped < 2; is_looped++) {
+        struct fix f = fix_edp(t_tmpdir(), 0.65, 0);
+        f.is_looped = is_looped;
+        add(f, "r");
+        struct figure d = draw("depth_needed");
+        struct str text = {0};
+        pen_list_print(d.list, &text);
+        t_true(strstr(str_text(&text),
+                      is_looped ? "Depth used (iterations)" : "Depth used (layers)") != NULL);
+        str_release(&text);
+        figure_release(&d);
+        d = draw("flops_hist");
+        t_true(strstr(str_text(&d.caption), is_looped ? "the width of one iteration."
+                                                      : "the width of one layer.") != NULL);
+        figure_release(&d);
+        clear();
+    }
+}
+
 /* The cost of a dense model differs by position alone: 48 costs, equally frequent. */
 T(costs_of_a_constant_depth_have_one_mode_and_even_bins)
 {

@@ -21,7 +21,7 @@ struct fix {
     double ratio, loss;
     int no_eval, no_sample, no_probe, nan_at, steps;
     const char *drop_scalar, *drop_column; /* omitted, to test the error */
-    int flat_depth;
+    int flat_depth, is_looped;             /* is_looped: its layers are iterations of one */
 };
 
 /* The box of all paths of a figure, and that of the frames of its panels: left, top, right,
@@ -72,7 +72,9 @@ static inline void fix_head(struct record *r, const struct fix *f, const char *n
     record_num(r, "flops_dense", 1e6 * (1 + f->layers));
     record_map(r, "config");
     record_str(r, "model.method", f->method);
-    fix_config(r, "model.layers", f->layers);
+    fix_config(r, "model.layers", f->is_looped ? 1 : f->layers);
+    if (f->is_looped)
+        fix_config(r, "model.loop", f->layers);
     fix_config(r, "seed", f->seed);
     fix_config(r, "train.steps", f->steps ? f->steps : FIX_STEPS);
     if (strcmp(f->method, "edp") == 0) {

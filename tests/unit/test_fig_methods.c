@@ -715,6 +715,28 @@ T(layers_of_one_looped_layer_are_iterations)
     }
 }
 
+T(depth_of_one_looped_layer_is_in_iterations)
+{
+    for (int is_looped = 0; is_looped < 2; is_looped++) {
+        struct meth m = meth_routed(t_tmpdir(), 0.5, 0);
+        m.is_looped = is_looped;
+        add(m, "r");
+        struct figure f = draw("exit_hist");
+        shows(&f, is_looped ? "Exited before iteration" : "Exited before layer", 1);
+        figure_release(&f);
+        f = draw("category_depth");
+        shows(&f, is_looped ? "Mean depth (iterations)" : "Mean depth (layers)", 1);
+        figure_release(&f);
+        if (is_looped) { /* beside a model of layers */
+            add(meth_routed(t_tmpdir(), 0.5, 0), "s");
+            f = draw("category_depth");
+            shows(&f, "Mean depth (layers or iterations)", 1);
+            figure_release(&f);
+        }
+        clear();
+    }
+}
+
 T(optional_data_may_be_missing)
 {
     const char *dir = t_tmpdir();

@@ -157,7 +157,6 @@ static void include(struct panel *p, const struct groups *set, const struct kind
         }
     axis_pad(&p->ax, 0.1);
     p->ay = (struct axis){.lo = 0, .hi = 1};
-    p->x_label = is_nll ? "Mean loss (nats)" : "Mean depth (layers)";
 }
 
 /* Class names at the left once, then depth and loss side by side. */
@@ -165,7 +164,7 @@ static void draw_panels(struct sheet *s, struct panel *p, const struct groups *s
                         const struct kinds *v, const int *kind, int n, int panels)
 {
     double small = s->venue->small, names = 0, wide, h;
-    char name[RUN_CLASSES][64];
+    char name[RUN_CLASSES][64], depth[64];
     for (int i = 0; i < n; i++) {
         char count[24];
         number_format(count, sizeof count, v[0].k[kind[i]].tokens, 0);
@@ -179,8 +178,10 @@ static void draw_panels(struct sheet *s, struct panel *p, const struct groups *s
     for (int i = 0; set->n > 1 && i < set->n; i++)
         panel_entry(&p[0], set->g[i].label, sheet_series(s, i), 0, i, 0);
     s->legend_above = set->n > 1;
+    snprintf(depth, sizeof depth, "Mean depth (%s)", sheet_depth_unit(s, -1));
     for (int k = 0; k < panels; k++) {
         include(&p[k], set, v, kind, n, k);
+        p[k].x_label = k ? "Mean loss (nats)" : depth;
         panel_layout(s, &p[k], names + small * 0.5 + k * wide, 0, wide, h);
         p[k].y = p[0].y; /* the second panel has no legend above it */
         p[k].h = p[0].h;

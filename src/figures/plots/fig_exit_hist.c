@@ -121,13 +121,16 @@ static void draw_exits(struct sheet *s, const struct groups *set, int i, const s
                        struct panel *p)
 {
     double most = 0, box[4];
+    char x_label[40];
     for (int l = 0; l <= x->layers; l++) {
         struct interval v = stat_interval(share_at(x, l, 0), (size_t)x->runs);
         most = fmax(most, isfinite(v.hi) ? fmin(v.hi, 1) : v.mean);
     }
     p->ax = (struct axis){.lo = -0.7, .hi = x->layers + 1.2};
     p->ay = (struct axis){.lo = 0, .hi = most * 1.08};
-    p->x_label = "Exited before layer";
+    snprintf(x_label, sizeof x_label, "Exited before %s",
+             sheet_layer_word(s, set->g[i].run[0], x->layers));
+    p->x_label = x_label;
     p->y_label = "Share of tokens";
     p->ticks_whole_x = 1;
     panel_entry(p, "exited", sheet_tint(s, sheet_series(s, 0), 0.7), 0, -1, 0);

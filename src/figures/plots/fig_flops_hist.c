@@ -299,11 +299,9 @@ static int draw(struct sheet *s, struct err *e)
         sheet_note(s,
                    "Line: Gaussian kernel density. Hartigan's dip test, p from %d uniform samples, "
                    "costs jittered "
-                   "uniformly within the width of one %s.",
-                   DIP_ROUNDS,
-                   layered == set.n ? "layer"
-                   : layered        ? "layer, or bin where the depth does not vary"
-                                    : "bin");
+                   "uniformly within the width of one %s%s.",
+                   DIP_ROUNDS, layered ? sheet_layer_word(s, 0, s->run[0].view->layers) : "bin",
+                   layered && layered < set.n ? ", or bin where the depth does not vary" : "");
     groups_release(&set);
     return rc;
 }

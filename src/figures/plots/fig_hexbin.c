@@ -187,13 +187,15 @@ static int draw_panel(struct sheet *s, const struct group *g, int i, int n, cons
     struct hexes h = {0};
     struct panel *p = mem_alloc(1, sizeof *p);
     double box[4];
+    char y_label[64];
     int rc = p ? gather(s, g, column, &c, e)
                : err_set(e, DS_EMEM, "figure %s: out of memory", s->ops->name);
     if (rc < 0)
         goto out;
     ranges(p, &c);
     p->x_label = x_label;
-    p->y_label = "Depth used (layers)";
+    snprintf(y_label, sizeof y_label, "Depth used (%s)", sheet_depth_unit(s, g->run[0]));
+    p->y_label = y_label;
     p->ticks_whole_y = 1;
     p->no_grid = 1;
     struct correlation k = stat_correlation(c.x, c.y, c.n);
