@@ -276,6 +276,26 @@ T(depth_of_one_looped_layer_is_in_iterations)
     }
 }
 
+T(cells_that_no_router_decided_are_always_on)
+{
+    char hash[2][65];
+    for (int has_forced = 0; has_forced < 2; has_forced++) {
+        struct fix f = fix_edp(t_tmpdir(), 0.65, 0);
+        f.early = f.late = 0; /* the run names no layer */
+        f.has_forced = has_forced;
+        add(f, "r");
+        struct figure d = draw("routing_map");
+        struct str text = {0};
+        pen_list_print(d.list, &text);
+        t_eq(strstr(str_text(&text), "always on") != NULL, has_forced);
+        str_copy(hash[has_forced], sizeof hash[0], d.data_hash);
+        str_release(&text);
+        figure_release(&d);
+        clear();
+    }
+    t_true(strcmp(hash[0], hash[1]) != 0);
+}
+
 /* The cost of a dense model differs by position alone: 48 costs, equally frequent. */
 T(costs_of_a_constant_depth_have_one_mode_and_even_bins)
 {

@@ -22,6 +22,7 @@ struct fix {
     int no_eval, no_sample, no_probe, nan_at, steps;
     const char *drop_scalar, *drop_column; /* omitted, to test the error */
     int flat_depth, is_looped;             /* is_looped: its layers are iterations of one */
+    int has_forced;                        /* the probe says that no router decides layer 0 */
 };
 
 /* The box of all paths of a figure, and that of the frames of its panels: left, top, right,
@@ -191,6 +192,14 @@ static inline void fix_probe(struct record *r, const struct fix *f, struct rng *
     record_i32s(r, "ids", ids, FIX_PROBE);
     record_pieces(r, "text", piece, len, FIX_PROBE);
     record_bytes(r, "run", run, (size_t)f->layers * FIX_PROBE);
+    if (f->has_forced) {
+        float forced[64 * FIX_PROBE] = {0};
+        for (int t = 0; t < FIX_PROBE; t++)
+            forced[t] = 1;
+        record_map(r, "cell");
+        record_f32s(r, "forced", forced, (size_t)f->layers * FIX_PROBE);
+        record_close(r);
+    }
 }
 
 /* Writes one log; returns its path (static: copy it), 0 on failure. */

@@ -5,11 +5,18 @@
 
 #include "figures/plot.h"
 
+/* As in the Depth map: by the probe's cell "forced", or else by the head of the run. */
+static int is_always_on(const struct probe *p, const struct runview *v, int l, int t)
+{
+    const struct matrix *forced = probe_cell(p, "forced");
+    return forced ? forced->v[l * p->tokens + t] > 0 : runview_always_on(v, l);
+}
+
 static int cell_colour(const struct sheet *s, const struct probe *p, int l, int t, const void *ctx)
 {
-    enum role r = !p->run[l * p->tokens + t]  ? ROLE_SKIP
-                  : runview_always_on(ctx, l) ? ROLE_FORCED
-                                              : ROLE_RUN;
+    enum role r = !p->run[l * p->tokens + t]   ? ROLE_SKIP
+                  : is_always_on(p, ctx, l, t) ? ROLE_FORCED
+                                               : ROLE_RUN;
     return sheet_colour(s, r);
 }
 
@@ -34,16 +41,21 @@ static int draw(struct sheet *s, struct err *e)
 {
     const struct probe *p;
     const struct runview *v = s->run[0].view;
-    int forced = 0, rc = strips_probe(s, 1, &p, e);
+    int always = 0, rc = strips_probe(s, 1, &p, e);
     if (rc < 0)
         return rc;
-    data_hash(s, "run", p->run, (size_t)p->layers * (size_t)p->tokens);
+    const struct matrix *forced = probe_cell(p, "forced");
+    size_t cells = (size_t)p->layers * (size_t)p->tokens;
+    data_hash(s, "run", p->run, cells);
+    if (forced)
+        data_hash(s, "forced", forced->v, cells * sizeof *forced->v);
     for (int l = 0; l < p->layers; l++)
-        forced += runview_always_on(v, l);
+        for (int t = 0; t < p->tokens; t++)
+            always |= is_always_on(p, v, l, t);
     const struct strip_key key[] = {{sheet_colour(s, ROLE_RUN), "executed"},
                                     {sheet_colour(s, ROLE_SKIP), "skipped"},
                                     {sheet_colour(s, ROLE_FORCED), "always on"}};
-    double y = strips_key(s, key, forced > 0 ? 3 : 2);
+    double y = strips_key(s, key, always ? 3 : 2);
     rc = strips_draw(s, p, 0, y, cell_colour, v, e);
     if (rc == 0)
         note(s, p);
