@@ -32,6 +32,16 @@ def home_tells_done_failed_stopped_silent_and_empty_runs_apart():
 
 
 @test
+def the_heading_of_a_group_ends_with_a_whole_character():
+    path = "/" + "\u30c7\u30fc\u30bf" * 15
+    log("elsewhere", dict(kind="head", step=0, time=1000.0, run="elsewhere", method="mod", steps=40, config={"data.path": path}),
+        dict(kind="end", step=7, time=1000.0, status="done"))
+    home = play("command group data.path", size="100x30")[-1]
+    shows(home, "data.path = " + path[:17] + " (1)")
+    play("command group none")
+
+
+@test
 def a_preset_has_no_hints_of_runs():
     crafted("one", dict(kind="end", step=7, status="done"))
     on_run, on_preset = play("command search one", "shot", "command search hops", "shot", size="160x30")[:2]

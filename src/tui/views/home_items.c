@@ -7,6 +7,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "io/filekind.h"
 #include "io/record.h"
 #include "training/job.h"
@@ -38,7 +39,7 @@ static void add_runs(struct view *v)
     struct home *h = v->state;
     const char *key = home_group_key(h);
     double now = app_now(v->app);
-    char group[RUN_NOTE_MAX + 1], last[RUN_NOTE_MAX + 1] = "", text[120];
+    char group[RUN_NOTE_MAX + 1], last[RUN_NOTE_MAX + 1] = "", shown[51], text[120];
     size_t heading = 0, members = 0;
     for (size_t i = 0; i < h->index.n; i++) {
         struct run_row *r = h->index.row[i];
@@ -53,8 +54,9 @@ static void add_runs(struct view *v)
                 str_copy(last, sizeof last, group);
             }
             members++;
-            snprintf(text, sizeof text, "%.40s = %.50s (%zu)", key, group[0] ? group : "-",
-                     members);
+            if (str_copy(shown, sizeof shown, group[0] ? group : "-"))
+                shown[utf8_valid(shown, strlen(shown))] = '\0'; /* whole characters */
+            snprintf(text, sizeof text, "%.40s = %s (%zu)", key, shown, members);
             if (heading < h->items)
                 str_copy(h->item[heading].text, sizeof h->item[heading].text, text);
         }
