@@ -38,7 +38,7 @@ int utf8_cells(const char *s, size_t n);
 void utf8_sanitise(struct str *out, const char *s, size_t n, int max_cells, int ascii);
 /* In place and without memory: every control, bidi control and invalid byte becomes '?', every
  * newline and tab a space; zero-width characters, tags and variation selectors are dropped. For
- * messages; a truncated character at the end is dropped too. */
+ * messages; the bytes of a truncated character become '?' too. */
 void utf8_scrub(char *text);
 /* Takes over the character set of the environment (LC_ALL, LC_CTYPE, LANG) when it is UTF-8, for
  * this thread and, but in a static program, all others.  Any other is taken for ASCII. */
