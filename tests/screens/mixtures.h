@@ -18,6 +18,7 @@ enum {
 
 struct mixture {
     int layers, experts, steps, every, flags; /* layer 0 is dense */
+    int noops;                                /* of the experts, the last */
 };
 
 /* Assignments of an expert between two records.  Layer l has the hot expert 3l + 1, and experts whose
@@ -131,6 +132,8 @@ static inline void mix_run(struct fixture *f, const struct mixture *m)
     record_int(r, "steps", m->steps);
     if (!(m->flags & MIX_NO_COUNT))
         record_int(r, "experts", m->experts);
+    if (m->noops)
+        record_int(r, "experts_noop", m->noops);
     record_int(r, "experts_per_token", m->flags & MIX_COLLAPSES ? 1 : 2);
     fixture_put(f);
     for (int step = m->every; step <= m->steps; step += m->every) {

@@ -15,7 +15,7 @@ static const struct mixture both = {MIX_LAYERS, MIX_EXPERTS, 800, 100, MIX_COLLA
     wide = {95, 256, 400, 100, MIX_NO_PROBES}, counted = {MIX_LAYERS, MIX_EXPERTS, 300, 100, MIX_NO_LOADS | MIX_INFERRED},
     unknown = {MIX_LAYERS, MIX_EXPERTS, 300, 100, MIX_NO_LOADS | MIX_NO_COUNT},
     norun = {MIX_LAYERS, MIX_EXPERTS, 300, 100, MIX_NO_LOADS | MIX_NO_RUN},
-    loads = {MIX_LAYERS, 8, 300, 100, MIX_NO_PROBES}, none = {MIX_LAYERS, MIX_EXPERTS, 300, 100, MIX_NO_PROBES | MIX_NO_LOADS};
+    loads = {MIX_LAYERS, 8, 300, 100, MIX_NO_PROBES}, noops = {MIX_LAYERS, 8, 300, 100, MIX_NO_PROBES, 2}, none = {MIX_LAYERS, MIX_EXPERTS, 300, 100, MIX_NO_PROBES | MIX_NO_LOADS};
 
 struct screen {
     const char *name, *size, *view, *script, *glyphs, *color, *theme;
@@ -38,6 +38,7 @@ static const struct screen screens[] = {
     {"experts-probes",  "80x24",  "experts", "keys j l l\nshot\nkeys Enter",             NULL,     NULL,    NULL,    &counted},
     {"experts-unknown", "80x24",  "experts", "keys j l l",                               NULL,     NULL,    NULL,    &unknown},
     {"experts-loads",   "80x24",  "experts", "keys j l\nshot\nkeys Enter",               NULL,     NULL,    NULL,    &loads},
+    {"experts-noops",   "80x24",  "experts", "keys G\nshot\nsize 60x12",                 NULL,     NULL,    NULL,    &noops},
     {"experts-none",    "80x24",  "experts", "keys j l , Enter ] h ] t } w o =",         NULL,     NULL,    NULL,    &none},
     {"experts-mouse",   "80x24",  "experts", "click 7 30\nshot\nwheel down 7 30\nshot\nclick 10 20\nclick 10 20", NULL, NULL, NULL, &both},
     {"experts-play",    "80x24",  "experts", "keys p\nshot\nkeys j\nshot\nkeys p\nshot\nkeys G p", NULL, NULL, NULL, &both},

@@ -337,10 +337,15 @@ static void draw_title(struct view *v, struct area line)
                  s->load.probes > 1 ? "s" : "", (long long)s->load.tokens);
         str_copy(part[2].words[1], 64, "from the probe");
     }
-    snprintf(part[3].words[0], 64, "%d layers x %s%d experts", s->load.rows,
-             s->load.is_least ? "at least " : "", s->load.experts);
-    snprintf(part[3].words[1], 64, "%d x %s%d", s->load.rows, s->load.is_least ? ">=" : "",
-             s->load.experts);
+    int experts = s->load.experts - s->load.noops; /* no-ops have columns, too */
+    char noops[32] = "";
+    if (s->load.noops)
+        snprintf(noops, sizeof noops, " and %d no-op%s", s->load.noops,
+                 s->load.noops == 1 ? "" : "s");
+    snprintf(part[3].words[0], 64, "%d layers x %s%d experts%s", s->load.rows,
+             s->load.is_least ? "at least " : "", experts, noops);
+    snprintf(part[3].words[1], 64, "%d x %s%d%s", s->load.rows, s->load.is_least ? ">=" : "",
+             experts, noops);
     if (s->load.per_token)
         snprintf(part[4].words[0], 64, "top %d", s->load.per_token);
     x += area_text(line, 0, x, end - x, ink_attr(ink(ROLE_TITLE), ATTR_BOLD), "expert load") + 2;
