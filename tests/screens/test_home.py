@@ -42,6 +42,15 @@ def the_heading_of_a_group_ends_with_a_whole_character():
 
 
 @test
+def the_details_of_a_looped_layer_have_iterations():
+    log("looped", dict(kind="head", step=0, time=1000.0, run="looped", method="halt", layers=6, steps=5,
+                       config={"model.layers": "1", "model.loop": "6"}),
+        dict(kind="probe", step=5, time=1000.0, index=0, name="text", layers=6, ids=list(range(8)), text=[b"a"] * 8, run=b"\1" * 48),
+        dict(kind="end", step=5, time=1000.0, status="done"))
+    shows(play("command filter name=looped", size="200x50")[-1], "depth map: 6 iterations x 8 tokens, step 5")
+
+
+@test
 def a_preset_has_no_hints_of_runs():
     crafted("one", dict(kind="end", step=7, status="done"))
     on_run, on_preset = play("command search one", "shot", "command search hops", "shot", size="160x30")[:2]

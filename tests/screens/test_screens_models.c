@@ -313,6 +313,7 @@ static const struct screen screens[] = {
     {"compare-shades",  "100x30", "compare", "keys l l j j",                           "shades", "16", NULL, {first, second}},
     {"compare-tokens",  "80x24",  "compare", "keys l l\nshot\nkeys ] d k\nsize 120x40\nkeys l", NULL, NULL, NULL, {first, other_tokens}},
     {"compare-texts",   "80x24",  "compare", "keys l ] d m",                           NULL,     NULL, NULL, {first, other_text}},
+    {"compare-loop",    "120x40", "compare", "keys l l",                               NULL,     NULL, NULL, {probes_loop, probes_loop}},
     {"compare-empty",   "80x24",  "compare", "keys l ] d s x\nshot\nkeys i C-u\ntype a b\nkeys Enter", NULL, NULL, NULL, {first, no_probe}},
     {"compare-one",     "80x24",  "compare", "keys l ] d m } x s p\nshot\ncommand compare only-one\nkeys l", NULL, NULL, NULL, {first, NULL}},
     {"compare-dies",    "80x24",  "compare", "command compare one two\nkeys l\nshot\ncommand text too long\nshot\ncommand text worker exit\nkeys l\nshot\ncommand compare missing two\nkeys l", NULL, NULL, NULL, {first, NULL}},

@@ -333,7 +333,12 @@ static void draw_values(struct area a, const struct compare *c)
         table_row(a, y++, "loss, nats", v[0].nll, v[1].nll, 3);
     draw_kl(a, y++, c, g);
     table_row(a, y++, "FLOPs, of dense", v[0].flops, v[1].flops, 3);
-    table_row(a, y++, "depth, layers", v[0].depth, v[1].depth, 2);
+    int iterated = cells_is_iterated(&c->cells[0]) + cells_is_iterated(&c->cells[1]);
+    table_row(a, y++,
+              iterated == 0   ? "depth, layers"
+              : iterated == 2 ? "iterations"
+                              : "depth",
+              v[0].depth, v[1].depth, 2);
 }
 
 /* ---- settings ---- */

@@ -275,7 +275,10 @@ static int place_cursors(struct compare *c)
     struct cells *d = &c->diff;
     const struct probe *a = c->side[0].probe, *b = c->side[1].probe;
     d->probe = worker_probe(c->difference);
-    d->view = NULL;
+    d->view = NULL; /* but its rows are called what those of both are */
+    if (runview_is_iterated(c->side[0].view, a->layers) &&
+        runview_is_iterated(c->side[1].view, b->layers))
+        d->view = c->side[0].view;
     d->field = 1;
     d->span = 1;
     d->depth_label = "count";

@@ -257,13 +257,13 @@ static void draw_loss(struct area a, const struct runview *view)
                    (int)(100 * (double)runlog_reader_position(view->reader) / all));
 }
 
-/* The newest probe, layers from the bottom up, tokens from left to right. */
-static void draw_map(struct area a, const struct probe *p)
+/* A probe of the view, layers from the bottom up, tokens from left to right. */
+static void draw_map(struct area a, const struct runview *view, const struct probe *p)
 {
     int rows = p->layers < a.rows - 1 ? p->layers : a.rows - 1;
     int cols = p->tokens < a.cols ? p->tokens : a.cols;
-    area_textf(a, 0, 0, -1, ink(ROLE_TITLE), "depth map: %d layers x %d tokens, step %" PRId64,
-               p->layers, p->tokens, p->step);
+    area_textf(a, 0, 0, -1, ink(ROLE_TITLE), "depth map: %d %ss x %d tokens, step %" PRId64,
+               p->layers, runview_layer_word(view, p->layers), p->tokens, p->step);
     for (int y = 0; y < rows; y++)
         for (int x = 0; x < cols; x++) {
             int l0 = y * p->layers / rows, l1 = (y + 1) * p->layers / rows;
@@ -319,5 +319,6 @@ void home_draw_details(struct view *v, struct area a)
     if (d->view && chart >= 5)
         draw_loss(area_sub(p.area, p.y, 0, chart > 16 ? 16 : chart, p.area.cols), d->view);
     if (map)
-        draw_map(area_sub(p.area, p.y + (chart > 16 ? 16 : chart) + 1, 0, map, p.area.cols), probe);
+        draw_map(area_sub(p.area, p.y + (chart > 16 ? 16 : chart) + 1, 0, map, p.area.cols),
+                 d->view, probe);
 }
