@@ -221,6 +221,10 @@ T(pearson_reports_when_it_is_undefined)
     t_true(isnan(signals_pearson(x, y, 2, &n)));
     t_eq(n, 2);
     t_near(signals_pearson(y, z, 6, &n), -15 / sqrt(83.5 * 6), 1e-7);
+    float small[6]; /* r has no scale */
+    for (int i = 0; i < 6; i++)
+        small[i] = 1e-8F * y[i];
+    t_near(signals_pearson(small, z, 6, &n), -15 / sqrt(83.5 * 6), 1e-6);
 }
 
 /* No cell outside the area changes, whatever bytes the tokens have. */

@@ -168,7 +168,9 @@ double signals_pearson(const float *x, const float *y, size_t count, size_t *n)
         yy += dy * ((double)y[i] - my);
         xy += dx * ((double)y[i] - my);
     }
-    if (*n < 3 || !(xx > 1e-12 * (1 + mx * mx)) || !(yy > 1e-12 * (1 + my * my)))
+    /* A constant column has only rounding error, at any scale. */
+    double tiny = 1e-12 * (double)*n;
+    if (*n < 3 || !(xx > tiny * mx * mx) || !(yy > tiny * my * my))
         return (double)NAN;
     return xy / sqrt(xx * yy);
 }
