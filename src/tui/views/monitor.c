@@ -240,8 +240,13 @@ static void move_cursor(struct monitor *m, int by)
     const struct chart_view *at = &m->at[m->focus];
     if (!at->has_points)
         return;
-    double step = at->plot.cols > 0 ? (at->x1 - at->x0) / at->plot.cols : 0;
-    m->cursor = isfinite(m->cursor) ? m->cursor + by * step : by > 0 ? at->x0 : at->x1;
+    double part = at->plot.cols > 0 ? (double)by / at->plot.cols : 0;
+    if (!isfinite(m->cursor))
+        m->cursor = by > 0 ? at->x0 : at->x1;
+    else if (m->is_log_x && at->x0 > 0)
+        m->cursor *= pow(at->x1 / at->x0, part);
+    else
+        m->cursor += part * (at->x1 - at->x0);
     m->cursor = m->cursor < at->x0 ? at->x0 : m->cursor > at->x1 ? at->x1 : m->cursor;
 }
 
