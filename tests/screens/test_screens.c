@@ -27,7 +27,7 @@ static const struct screen screens[] = {
     {"monitor-ascii",   "80x24",  NULL,      "keys s",                   "ascii",  "never", {"training"}},
     {"monitor-shades",  "80x24",  NULL,      "keys x x",                 "shades", "16",   {"training"}},
     {"monitor-one",     "80x24",  NULL,      "keys Enter l l l l L\nshot\nkeys Esc u", NULL, NULL, {"training"}},
-    {"monitor-log-x",   "80x24",  NULL,      "keys Enter X l l l l\nshot\nkeys h h", NULL, NULL, {"training"}},
+    {"monitor-log-x",   "80x24",  NULL,      "keys Enter X l l l l\nshot\nkeys Esc o\nshot\nkeys 0 X o X", NULL, NULL, {"training"}},
     {"monitor-keys",    "80x24",  NULL,      "keys j l c\nshot\nkeys u u ?\nshot\nkeys Esc PgDn", NULL, NULL, {"training"}},
     {"monitor-step",    "80x24",   NULL,      "keys G\nshot\nkeys h Enter\nshot\nsize 200x50", NULL, NULL, {"training"}},
     {"monitor-seeds",   "100x30", NULL,      "shot\nkeys b",             NULL,     NULL,   {"seed1", "seed2", "seed3"}},

@@ -120,7 +120,8 @@ static void draw_strip(struct view *v, struct area line)
                  m->top + per_page < m->panels ? m->top + per_page : m->panels, m->panels,
                  m->is_cut ? "+" : "");
     snprintf(text, sizeof text, "%sx %s%s  smooth %g", pages, run_axis_name[m->x_axis],
-             m->is_log_x ? " (log)" : "", monitor_weights[m->smoothing]);
+             m->is_log_x && !(m->x1 > m->x0 && m->x0 <= 0) ? " (log)" : "",
+             monitor_weights[m->smoothing]);
     int end = area_right(line, 0, line.cols - 1, ink(ROLE_DIM), text);
     if (!isfinite(value))
         area_text(line, 0, 1, end - 3, ink(ROLE_DIM), monitor_source(r, source, sizeof source));
@@ -341,21 +342,32 @@ static void key_events(struct view *v, const struct key *k, const char *args)
     m->has_events = !m->has_events;
 }
 
+enum { LOG_MOST = 690 }; /* exp(690) is 5e299 */
+
 /* Shows `factor` times the x range of the focused chart about its cursor or its centre, moved by
  * the share `shift` of the range. */
 static void set_window(struct monitor *m, double factor, double shift)
 {
     const struct chart_view *at = &m->at[m->focus];
     int is_set = m->x1 > m->x0; /* several keys may come before the next frame */
-    double lo = is_set ? m->x0 : at->x0, span = (is_set ? m->x1 : at->x1) - lo,
-           middle = isfinite(m->cursor) ? m->cursor : lo + span / 2;
-    if (m->panel[m->focus].kind != PANEL_LINES || !(span > 0)) {
+    double lo = is_set ? m->x0 : at->x0, hi = is_set ? m->x1 : at->x1, middle = m->cursor;
+    if (m->panel[m->focus].kind != PANEL_LINES || !(hi > lo)) {
         m->x0 = m->x1 = 0;
         return;
     }
+    int is_log = m->is_log_x && lo > 0;
+    if (is_log) { /* the range of the logarithm */
+        lo = log(lo);
+        hi = log(hi);
+        middle = log(middle);
+    }
+    double span = hi - lo;
+    middle = isfinite(middle) ? middle : lo + span / 2;
     double left = (middle - lo) / span * factor * span;
-    m->x0 = middle + shift * span - left;
-    m->x1 = m->x0 + factor * span;
+    lo = middle + shift * span - left;
+    hi = lo + factor * span;
+    m->x0 = is_log ? exp(fmax(lo, -LOG_MOST)) : lo;
+    m->x1 = is_log ? exp(fmin(hi, LOG_MOST)) : hi;
 }
 
 /* Of every run in the focused chart: the steps between the points next to its x range. */
