@@ -58,20 +58,24 @@ struct run_row {
     const char *format;        /* title of another program's log format; NULL: our own run */
     int is_nested;             /* folders in its own may be runs, too */
     struct run_follow *follow; /* where reading such a log goes on; owned */
+    int is_behind;             /* ... and there is more of it to read already */
     unsigned alerts;           /* that hold by the rules of who lists it: io/alert.h */
     unsigned alerts_unread;    /* rules of which the part of the log that was read says nothing */
     const char *remote;        /* name of the host that it is on, borrowed; NULL: this machine */
 };
 
-/* Reads a run directory or a log: another program's log to its end (later calls of run_row_poll go
- * on from there, tens of megabytes at a time), our own from its first and last records and evenly spaced samples between
- * them: the work is bounded whatever the size of the file.  DS_ENOTFOUND: there is neither a log
+/* Reads a run directory or a log: another program's log to its end, our own from its first and last
+ * records and evenly spaced samples between them: there, the work is bounded whatever the size of
+ * the file.  DS_ENOTFOUND: there is neither a log
  * nor a config.yaml. row is overwritten; release it with run_row_release. */
 int run_row_read(struct run_row *row, const char *path, struct err *e) DS_CHECK;
+/* The same with no more than about `bytes` of another program's log, 0 = all of it: the row is
+ * behind (row->is_behind) until later calls of run_row_poll have read the rest. */
+int run_row_read_some(struct run_row *row, const char *path, size_t bytes, struct err *e) DS_CHECK;
 void run_row_release(struct run_row *row);
-/* The same row of another program's log (row->format) again: reads what is new.  Returns 1 when
- * something changed, else 0. */
-int run_row_poll(struct run_row *row);
+/* The same row of another program's log (row->format) again: reads what is new, at most about
+ * `bytes` of it, 0 = all.  Returns 1 when something changed, else 0. */
+int run_row_poll(struct run_row *row, size_t bytes);
 /* Where it is, for people: its path, or "box:name" on another machine.  Returns a string of out's
  * life. */
 enum { RUN_HOST_PATH = 1024 };
@@ -91,6 +95,7 @@ struct runindex {
         *row; /* in the order of the last sort; pointers stay valid while a run stays unchanged */
     size_t n;
     uint64_t rows_read, bytes_read; /* by the last refresh */
+    size_t poll_bytes; /* of each log of another program that a refresh reads; 0 = to its end */
     const char *const *also; /* further runs, or folders of runs, that refresh lists; borrowed */
     size_t alsos;
     struct host *const *host; /* whose runs are listed, too (io/host.h); borrowed */
@@ -104,6 +109,8 @@ struct runindex {
  * empty list.  On failure the index is unchanged.  Sorted live first, then newest first. */
 int runindex_refresh(struct runindex *x, const char *root, struct err *e) DS_CHECK;
 void runindex_release(struct runindex *x);
+/* 1 when a row is behind: the next refresh has more to read, whether or not anything changes. */
+int runindex_is_behind(const struct runindex *x);
 /* The row of a name or path, NULL when there is none. */
 struct run_row *runindex_find(const struct runindex *x, const char *name);
 

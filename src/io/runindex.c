@@ -269,12 +269,12 @@ static int same_time(const struct timespec *a, const struct timespec *b)
 
 /* Neither the log nor the directory changed.  A resume makes a socket in the directory before it
  * writes, so an idle run needs no look at its lock. */
-static int is_unchanged(struct run_row *r)
+static int is_unchanged(struct run_row *r, size_t poll_bytes)
 {
     char log[1100];
     struct stat st, dir;
     if (r->follow) /* read on in place; one whose files are gone is listed anew, and not found */
-        return fs_exists(r->path) && (run_row_poll(r), 1);
+        return fs_exists(r->path) && (run_row_poll(r, poll_bytes), 1);
     if (fs_join(log, sizeof log, r->path, "log.mp", NULL) < 0 || fs_stat(r->path, &dir) != 0 ||
         !same_time(&dir.st_mtim, &r->seen.dir))
         return 0;
@@ -382,7 +382,8 @@ static int take_path(struct listing *l, const char *root, const char *path, cons
     int is_dir;
     if (map_get(&l->seen, path, strlen(path), &at))
         return 0;
-    if (map_get(&l->old, path, strlen(path), &at) && is_unchanged(l->x->row[at])) {
+    if (map_get(&l->old, path, strlen(path), &at) &&
+        is_unchanged(l->x->row[at], l->x->poll_bytes)) {
         struct run_row *r = l->x->row[at];
         int rc = 0;
         r->is_kept = 1;
@@ -402,7 +403,7 @@ static int take_path(struct listing *l, const char *root, const char *path, cons
     struct run_row *r = mem_alloc(1, sizeof *r);
     if (!r)
         return err_set(e, DS_EMEM, "out of memory for the runs under %s", root);
-    int rc = run_row_read(r, path, NULL);
+    int rc = run_row_read_some(r, path, l->x->poll_bytes, NULL);
     l->x->rows_read++;
     l->x->bytes_read += r->bytes_read;
     if (rc == DS_ENOTFOUND || rc == DS_EMEM || (is_dir && !fs_is_dir(path)) ||
@@ -527,6 +528,14 @@ void runindex_release(struct runindex *x)
     mem_free(x->row);
     map_release(&x->barren);
     *x = (struct runindex){0};
+}
+
+int runindex_is_behind(const struct runindex *x)
+{
+    for (size_t i = 0; i < x->n; i++)
+        if (x->row[i]->is_behind)
+            return 1;
+    return 0;
 }
 
 struct run_row *runindex_find(const struct runindex *x, const char *name)

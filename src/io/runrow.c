@@ -57,8 +57,9 @@ struct scan {
     struct numbers later; /* what the parts after this one say */
     struct point point[POINTS];
     int points;
-    int is_last_pass; /* records are taken in order up to the end */
-    int knows_pause;  /* 1: whether the run is paused, by a later part; 2: by this one */
+    uint64_t losses, every; /* of the losses in another program's log, every how many is a point */
+    int is_last_pass;       /* records are taken in order up to the end */
+    int knows_pause;        /* 1: whether the run is paused, by a later part; 2: by this one */
     int has_val, has_eval, metrics;
     uint64_t metric;  /* offset of the first metric record of what was read */
     unsigned alerts;  /* as RUN_ALERTS */
@@ -137,10 +138,13 @@ static void take_point(struct scan *s, int64_t step, double loss)
 {
     if (step < 0 || !(fabs(loss) <= (double)FLT_MAX))
         return;
+    if (s->is_foreign && s->losses++ % s->every != 0)
+        return; /* it is read from end to end: its points are spread evenly over it */
     if (s->points == POINTS) { /* every second one says the same at half the cost */
         for (int i = 0; i < POINTS / 2; i++)
             s->point[i] = s->point[2 * i];
         s->points = POINTS / 2;
+        s->every *= 2;
     }
     s->point[s->points++] = (struct point){step, (float)loss};
 }
@@ -551,7 +555,7 @@ static void follow_reset(struct run_row *row, struct run_follow *f)
     row->last_time = 0;
     for (int i = 0; i < RUN_NUMBERS; i++)
         row->number[i] = (double)NAN;
-    *s = (struct scan){.row = row, .is_last_pass = 1, .is_foreign = 1};
+    *s = (struct scan){.row = row, .is_last_pass = 1, .is_foreign = 1, .every = 1};
     s->first.step = s->last.step = -1;
     s->share[0] = s->share[1] = (double)NAN;
     for (int k = 0; k < METRIC_KEYS; k++)
@@ -682,15 +686,18 @@ static void take_record(struct run_row *row, struct run_follow *f, struct value 
         s->from[i] = 0;
 }
 
-int run_row_poll(struct run_row *row)
+int run_row_poll(struct run_row *row, size_t bytes)
 {
     struct run_follow *f = row->follow;
     struct runlog_entry entry;
-    int rc, changed = 0;
+    int rc = 0, changed = 0;
+    uint64_t start = foreign_position(f->reader);
     enum run_state before = row->state;
     f->scan.row = row; /* rows may be moved */
     follow_notes(row);
-    while ((rc = foreign_next(f->reader, &entry, NULL)) > 0) {
+    row->is_behind = 0;
+    foreign_limit(f->reader, bytes);
+    while (!row->is_behind && (rc = foreign_next(f->reader, &entry, NULL)) > 0) {
         if (entry.is_reset)
             follow_reset(row, f);
         else if (entry.points)
@@ -698,16 +705,17 @@ int run_row_poll(struct run_row *row)
         else if (!entry.is_gap)
             take_record(row, f, entry.body);
         changed = 1;
+        row->is_behind = bytes && foreign_position(f->reader) > start + bytes;
     }
+    row->is_behind |= rc == 0 && foreign_is_behind(f->reader);
     follow_finish(row, f);
     finish(row);
     return changed || row->state != before;
 }
 
 /* DS_ENOTFOUND: `path` is not another program's log. */
-static int follow_open(struct run_row *row, const char *path, struct err *e)
+static int follow_open(struct run_row *row, const char *path, size_t bytes, struct err *e)
 {
-    static const size_t poll_bytes = 32 << 20;
     struct run_follow *f = mem_alloc(1, sizeof *f);
     int rc = f ? foreign_reader_open(&f->reader, path, e)
                : err_set(e, DS_EMEM, "%s: out of memory", path);
@@ -716,12 +724,11 @@ static int follow_open(struct run_row *row, const char *path, struct err *e)
         return rc;
     }
     foreign_wants_points(f->reader);
-    foreign_limit(f->reader, poll_bytes);
     row->follow = f;
     row->format = foreign_reader_format(f->reader)->title;
     row->is_nested = foreign_reader_format(f->reader)->is_nested;
     follow_reset(row, f);
-    (void)run_row_poll(row);
+    (void)run_row_poll(row, bytes);
     return 0;
 }
 
@@ -795,6 +802,11 @@ static int is_record_file(const char *log, const struct stat *st)
 
 int run_row_read(struct run_row *row, const char *path, struct err *e)
 {
+    return run_row_read_some(row, path, 0, e);
+}
+
+int run_row_read_some(struct run_row *row, const char *path, size_t bytes, struct err *e)
+{
     char log[1100], config[1100];
     struct stat st, dir;
     *row = (struct run_row){.state = RUN_EMPTY};
@@ -808,7 +820,7 @@ int run_row_read(struct run_row *row, const char *path, struct err *e)
     if (fs_stat(row->path, &dir) == 0)
         row->seen.dir = dir.st_mtim;
     if (fs_stat(log, &st) != 0 ? fs_is_dir(path) : !is_record_file(log, &st)) {
-        rc = follow_open(row, path, NULL);
+        rc = follow_open(row, path, bytes, NULL);
         if (rc != DS_ENOTFOUND)
             return rc == 0 ? 0 : err_set(e, rc, "%s: out of memory", path);
         rc = 0;

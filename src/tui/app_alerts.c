@@ -179,11 +179,13 @@ int app_alerts_poll(struct app *app)
     return app->lines != lines;
 }
 
-/* A run that has ended, or was left long ago, needs no watch. */
+/* A run that has ended, or was left long ago, needs no watch; of one that is not read to its end,
+ * the numbers are old. */
 static int is_worth(const struct run_row *row, double now)
 {
-    return row->state == RUN_LIVE || row->state == RUN_PAUSED ||
-           (row->state == RUN_SILENT && !(run_row_age(row, now) > ALERT_LEFT_S));
+    return !row->is_behind &&
+           (row->state == RUN_LIVE || row->state == RUN_PAUSED ||
+            (row->state == RUN_SILENT && !(run_row_age(row, now) > ALERT_LEFT_S)));
 }
 
 void app_alerts_rows(struct app *app, struct run_row *const *row, size_t n)
@@ -203,7 +205,7 @@ void app_alerts_rows(struct app *app, struct run_row *const *row, size_t n)
             row[i]->alerts = alert_set(&x->w) | x->mark; /* its records say more than the row */
             continue;
         }
-        if (!row[i]->remote || is_heard(app, row[i]->path))
+        if (!row[i]->is_behind && (!row[i]->remote || is_heard(app, row[i]->path)))
             alert_watch_row(&x->w, row[i], now);
         else
             alert_hold(&x->w, now);

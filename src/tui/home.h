@@ -62,7 +62,7 @@ struct home {
     struct home_file file[HOME_FILES_MAX];
     size_t files;
     double listed;      /* time when the directory was last read */
-    double rests_until; /* by clock_mono: before, no list is read again because hosts sent rows */
+    double rests_until; /* by clock_mono: before, no list is read again for new rows or long logs */
     uint64_t of_hosts; /* changes of the hosts' lists that it has seen */
     char error[256];
     char asked[256]; /* presets of the form to open after confirmation */

@@ -26,7 +26,7 @@ static void read_row(struct str *out)
     need_line(rc, &e);
     if (rc == 0)
         texts(out, row);
-    need(rc < 0 || !row->format || run_row_poll(row) >= 0);
+    need(rc < 0 || !row->format || run_row_poll(row, 0) >= 0);
     run_row_release(row);
     free(row);
 }

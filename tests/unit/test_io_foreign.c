@@ -384,6 +384,41 @@ T(home_lists_logs_of_other_programs_below_its_folder)
     runindex_release(&x);
 }
 
+T(a_list_reads_a_long_log_bit_by_bit_and_has_the_same_row_in_the_end)
+{
+    struct runindex some = {.poll_bytes = 1 << 20}, all = {0};
+    struct err e = {0};
+    char root[600], path[700], line[80];
+    snprintf(root, sizeof root, "%s/long", t_tmpdir());
+    snprintf(path, sizeof path, "%s/a.jsonl", root);
+    t_ok(fs_mkdirs(root, &e), &e);
+    FILE *f = fopen(path, "w");
+    t_true(f != NULL);
+    for (int i = 1; i <= 400000; i++) {
+        snprintf(line, sizeof line, "{\"step\": %d, \"loss\": %.4f, \"lr\": 0.001}\n", i, 1e3 / i);
+        t_true(fputs(line, f) >= 0);
+    }
+    t_eq(fclose(f), 0);
+    t_ok(runindex_refresh(&some, root, &e), &e);
+    t_eq(some.n, 1);
+    t_true(runindex_is_behind(&some) && some.row[0]->is_behind);
+    t_true(some.row[0]->number[RUN_STEP] > 1000 && some.row[0]->number[RUN_STEP] < 200000);
+    int polls = 1;
+    for (; runindex_is_behind(&some) && polls < 100; polls++)
+        t_ok(runindex_refresh(&some, root, &e), &e);
+    t_true(polls > 3 && polls < 30);
+    t_ok(runindex_refresh(&all, root, &e), &e);
+    t_true(!runindex_is_behind(&all));
+    for (int i = 0; i < RUN_NUMBERS; i++)
+        if (i != RUN_ETA && !isnan(all.row[0]->number[i]))
+            t_near(some.row[0]->number[i], all.row[0]->number[i], 0);
+    t_near(some.row[0]->number[RUN_STEP], 400000, 0);
+    t_eq(some.row[0]->sparks, RUN_ROW_SPARK); /* evenly over the run, not only its ends */
+    t_eq(memcmp(some.row[0]->spark, all.row[0]->spark, sizeof all.row[0]->spark), 0);
+    runindex_release(&some);
+    runindex_release(&all);
+}
+
 T(settings_that_come_late_do_not_take_a_run_back_to_its_start)
 {
     static const char *const file[][2] = {

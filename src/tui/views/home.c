@@ -76,13 +76,16 @@ static int home_poll(struct view *v)
     for (size_t i = 0; i < n; i++)
         of_hosts += host_info(host[i]).listed;
     double now = clock_mono();
-    int is_due = (of_hosts != h->of_hosts && now >= h->rests_until) ||
-                 fabs(app_now(v->app) - h->listed) >= refresh_s;
+    int is_more = of_hosts != h->of_hosts || runindex_is_behind(&h->index);
+    int is_due =
+        (is_more && now >= h->rests_until) || fabs(app_now(v->app) - h->listed) >= refresh_s;
     if (!app_is_scripted(v->app) && is_due) {
         h->of_hosts = of_hosts;
         home_load(v);
         (void)home_poll_details(v);
-        h->rests_until = 5 * clock_mono() - 4 * now; /* keys come first while rows pour in */
+        /* keys come first while rows pour in */
+        int share = runindex_is_behind(&h->index) ? 1 : 4;
+        h->rests_until = clock_mono() + share * (clock_mono() - now);
         return 1;
     }
     return home_poll_details(v);
@@ -405,7 +408,9 @@ static int home_fd(struct view *v)
 
 static double home_due(struct view *v)
 {
-    return home_details_due(v->state);
+    const struct home *h = v->state;
+    double due = home_details_due(h);
+    return runindex_is_behind(&h->index) && h->rests_until < due ? h->rests_until : due;
 }
 
 static void home_copy(struct view *v, struct str *out)

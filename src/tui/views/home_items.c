@@ -151,6 +151,9 @@ static void order(struct view *v)
     }
 }
 
+/* The list is there at once, however long another program's logs are; they are read on bit by bit. */
+static const size_t poll_bytes = 8 << 20;
+
 /* Reads the directory, and orders; without an order live ones are first. */
 static void refresh(struct view *v)
 {
@@ -159,6 +162,7 @@ static void refresh(struct view *v)
     const char *also[APP_ALSO_MAX], *root = app_home(v->app, also, &h->index.alsos);
     h->index.also = also;
     h->index.host = app_hosts(v->app, &h->index.hosts);
+    h->index.poll_bytes = app_is_scripted(v->app) ? 0 : poll_bytes;
     h->error[0] = '\0';
     if (runindex_refresh(&h->index, root, &e) < 0)
         str_copy(h->error, sizeof h->error, e.text);
