@@ -154,7 +154,7 @@ static int merge_next(struct merge *m, struct cursor *out)
 
 /* ---- CSV ---- */
 
-/* RFC 4180: quoted where a reader would split or trim it. */
+/* RFC 4180: quoted where a reader would split or trim it, also one that finds the separator itself. */
 static void add_name(struct str *out, const char *name, int is_terminal)
 {
     struct str safe = {0};
@@ -163,7 +163,8 @@ static void add_name(struct str *out, const char *name, int is_terminal)
     else
         str_add(&safe, name);
     const char *p = str_text(&safe);
-    int is_quoted = p[strcspn(p, ",\"\r\n")] || p[0] == ' ' || (p[0] && p[strlen(p) - 1] == ' ');
+    int is_quoted =
+        p[strcspn(p, ",;|\t\"\r\n")] || p[0] == ' ' || (p[0] && p[strlen(p) - 1] == ' ');
     str_add(out, is_quoted ? "\"" : "");
     for (; *p; p++)
         str_addf(out, *p == '"' ? "\"%c" : "%c", *p);

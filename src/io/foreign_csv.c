@@ -164,7 +164,21 @@ static int is_blank(const char *p, size_t n)
     return 1;
 }
 
-/* The separator that occurs most often in the line of names, outside of quotes. */
+static int has_step(char separator, const char *p, size_t n)
+{
+    struct csv c = {.is_look = 1, .separator = separator};
+    const char *end = p + n, *cell;
+    size_t len;
+    while (p) {
+        p = next_cell(&c, p, end, &cell, &len);
+        if (text_step_rank(cell, len))
+            return 1;
+    }
+    return 0;
+}
+
+/* The separator that occurs most often in the line of names, outside of quotes; one that leaves a
+ * name of the step goes first ("step,mmlu|acc|5"). */
 static char separator_of(const char *p, size_t n)
 {
     size_t count[sizeof separators - 1] = {0}, best = 0;
@@ -175,9 +189,14 @@ static char separator_of(const char *p, size_t n)
         if (k && !q.is_open)
             count[k - separators]++;
     }
-    for (size_t i = 1; i < sizeof separators - 1; i++)
-        if (count[i] > count[best])
+    int is_best_step = count[best] > 0 && has_step(separators[best], p, n);
+    for (size_t i = 1; i < sizeof separators - 1; i++) {
+        int is_step = count[i] > 0 && has_step(separators[i], p, n);
+        if (is_step != is_best_step ? is_step : count[i] > count[best]) {
             best = i;
+            is_best_step = is_step;
+        }
+    }
     return separators[best];
 }
 
@@ -202,12 +221,13 @@ static int is_missing(const char *p, size_t n)
 
 /* ---- names ---- */
 
-static int add_column(struct csv *c, const char *p, size_t n, struct err *e)
+/* may_be_number: in a line with a name of the step, "0" names a column as well. */
+static int add_column(struct csv *c, const char *p, size_t n, int may_be_number, struct err *e)
 {
     void *list = c->column;
     double v;
     int keep = n < NAME_MAX_BYTES ? (int)n : NAME_MAX_BYTES;
-    if (n > 0 && foreign_number(p, n, 0, &v))
+    if (n > 0 && !may_be_number && foreign_number(p, n, 0, &v))
         return err_set(e, DS_EFORMAT, "line %llu: \"%.*s\": expected a column name",
                        (unsigned long long)c->line, keep < 40 ? keep : 40, p);
     if (memchr(p, '\0', (size_t)keep))
@@ -322,11 +342,12 @@ static int take_names(struct csv *c, const char *p, size_t n, const char *file, 
     size_t len;
     int rank = 0, rc = 0;
     c->separator = separator_of(p, n);
+    int is_named = has_step(c->separator, p, n);
     c->has_names = 1;
     c->step = c->epoch = -1;
     while (rc == 0 && p && c->columns < COLUMNS_MAX) {
         p = next_cell(c, p, end, &cell, &len);
-        rc = add_column(c, cell, len, e);
+        rc = add_column(c, cell, len, is_named, e);
         int r = text_step_rank(cell, len);
         if (r == text_step_rank("epoch", 5))
             c->epoch = (int)c->columns - 1;
@@ -744,7 +765,7 @@ static int rate(struct csv *c, const char *p, size_t n, const char *next, size_t
     int axis = axis_of(c, p, n);
     if (axis < 0)
         return 0;
-    if (cells > 1 && numbers == 0 && longest <= 160) {
+    if (cells > 1 && (numbers == 0 || axis == 2) && longest <= 160) {
         if (next && width == cells && values > 0)
             return axis == 2 ? 70 : axis == 1 ? 60 : is_named || values == cells ? 30 : 0;
         if (!next && (axis == 2 || is_named))

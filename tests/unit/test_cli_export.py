@@ -93,6 +93,17 @@ def jsonl_has_one_object_per_record_with_its_time():
 
 
 @test
+def names_with_any_separator_open_again():
+    name = {"mmlu|acc|5": 0.5, "a;b;c;d": 0.25, "tab\tand\ttab": 3, "0": 7, "1e5": 8, "x,y": 9}
+    with open("names.jsonl", "w") as f:
+        f.writelines(json.dumps({"step": i, **{k: v + i for k, v in name.items()}}) + "\n" for i in range(3))
+    run("export", "names.jsonl", "--to", "csv", "-o", "names.csv")
+    assert lines("names.csv") == [{"step": i, **{k: v + i for k, v in name.items()}} for i in range(3)]
+    with open("names.csv") as f:  # any reader that looks for the separator
+        assert csv.Sniffer().sniff(f.readline(), ",;|\t").delimiter == ","
+
+
+@test
 def superseded_points_are_left_out_and_the_newest_of_a_step_counts():
     log = Log("resumed/log.mp")
     log.put("head", 0, format=1, run="resumed", layers=2)

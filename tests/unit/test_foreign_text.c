@@ -362,6 +362,13 @@ T(tables_are_read_with_any_separator_quotes_and_decimal_commas)
     v = open_text("d.csv", "# made by numpy\n# step|loss\n0|2.5\n10|2.25\n");
     point(v, "loss", 1, 10, 2.25);
     runview_free(v);
+    v = open_text("e.csv", "step,mmlu|acc|5,arc|acc|25\n0,0.5,0.25\n9,0.75,0.5\n");
+    point(v, "arc|acc|25", 1, 9, 0.5);
+    runview_free(v);
+    v = open_text("f.csv", "step,0,1,nan\n0,0.5,0.25,3\n9,0.75,0.5,4\n");
+    point(v, "1", 1, 9, 0.5);
+    point(v, "nan", 1, 9, 4);
+    runview_free(v);
 }
 
 T(the_step_of_a_table_is_named_or_first_or_the_line)
