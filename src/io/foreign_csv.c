@@ -738,21 +738,22 @@ static size_t count_cells(struct csv *c, const char *p, size_t n, size_t *number
     return cells;
 }
 
-/* 2 step, 1 time, 0 neither; -1: a table of another kind, of tokens and experts. */
+/* 2 step, 1 time, 0 neither; -1: a table of another kind, of tokens, layers and experts. */
 static int axis_of(struct csv *c, const char *p, size_t n)
 {
     const char *end = p + n, *cell;
     size_t len;
-    int found = 0;
+    int found = 0, has_expert = 0, has_layer = 0;
     while (p) {
         p = next_cell(c, p, end, &cell, &len);
-        if (text_same(cell, len, "expert") || text_same(cell, len, "experts") ||
-            text_same(cell, len, "expert_id"))
-            return -1;
+        has_expert |= text_same(cell, len, "expert") || text_same(cell, len, "experts") ||
+                      text_same(cell, len, "expert_id");
+        has_layer |= (len >= 5 && text_same(cell, 5, "layer")) ||
+                     text_same(cell, len, "moe_layer") || text_same(cell, len, "block");
         int axis = text_step_rank(cell, len) ? 2 : text_is_time(cell, len);
         found = axis > found ? axis : found;
     }
-    return found;
+    return has_expert && (has_layer || found < 2) ? -1 : found;
 }
 
 static int rate(struct csv *c, const char *p, size_t n, const char *next, size_t m, int is_named)

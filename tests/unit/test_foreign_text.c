@@ -494,6 +494,8 @@ T(text_with_commas_is_not_a_table)
     t_str(format_of("c.py", "import os, sys\nx = 1, 2\n"), "");
     t_str(format_of("questions.csv", "Which?,a,b,A\nWho?,c,d,B\n"), "");
     t_str(format_of("experts.csv", "token,layer,expert,weight\n0,0,1,0.5\n"), "");
+    t_str(format_of("experts.csv", "step,token,layer_id,expert\n0,0,0,1\n"), "");
+    t_str(format_of("moe.csv", "step,loss,experts\n1,2.5,8\n2,2.25,8\n"), "csv"); /* a metric */
     t_str(format_of("data.bin", "step,loss\n\x01\x02,2\n"), "");
     t_str(format_of("d.txt", "step,loss\n1,2\n"), "csv");
     t_str(format_of("e.csv", "step,loss\n"), "csv");
