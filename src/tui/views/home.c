@@ -55,6 +55,16 @@ void home_open_path(struct view *v, const char *path)
         app_notify(v->app, LOG_ERROR, "%s", e.text);
 }
 
+/* Reads the list, and lets it rest for so many times as long: keys come first while rows pour in or
+ * long logs are read. */
+static void load_and_rest(struct view *v, double times)
+{
+    struct home *h = v->state;
+    double start = clock_mono();
+    home_load(v);
+    h->rests_until = clock_mono() + times * (clock_mono() - start);
+}
+
 static int home_poll(struct view *v)
 {
     struct home *h = v->state;
@@ -81,11 +91,8 @@ static int home_poll(struct view *v)
         (is_more && now >= h->rests_until) || fabs(app_now(v->app) - h->listed) >= refresh_s;
     if (!app_is_scripted(v->app) && is_due) {
         h->of_hosts = of_hosts;
-        home_load(v);
+        load_and_rest(v, runindex_is_behind(&h->index) ? 1 : 4);
         (void)home_poll_details(v);
-        /* keys come first while rows pour in */
-        int share = runindex_is_behind(&h->index) ? 1 : 4;
-        h->rests_until = clock_mono() + share * (clock_mono() - now);
         return 1;
     }
     return home_poll_details(v);
@@ -94,10 +101,11 @@ static int home_poll(struct view *v)
 /* The runs of the list are watched for alerts while another view is shown, too. */
 static void home_background(struct view *v)
 {
-    const struct home *h = v->state;
+    struct home *h = v->state;
+    int is_more = runindex_is_behind(&h->index) && clock_mono() >= h->rests_until;
     if (!app_is_scripted(v->app) && !h->form.is_open &&
-        fabs(app_now(v->app) - h->listed) >= background_s)
-        home_load(v);
+        (is_more || fabs(app_now(v->app) - h->listed) >= background_s))
+        load_and_rest(v, 9);
 }
 
 /* ---- drawing ---- */
