@@ -567,6 +567,10 @@ def again(scenarios, work, budget, state):
         attempt(s, x["kind"], number, work, budget, state["scenarios"][s.name], state["open"])
 
 
+def is_round_complete(table):
+    return all(table[s]["done"][k] >= table[s]["cases"][k] for s in SCENARIOS for k in KINDS)
+
+
 def run(state, budget):
     try:
         build("recorder")
@@ -588,6 +592,8 @@ def run(state, budget):
                     if budget.left() <= 0:
                         break
                     done = table[name]["done"]
+                    if done[kind] >= table[name]["cases"][kind] and not is_round_complete(table):
+                        continue  # every case of each kind comes before any is tried again
                     attempt(s, kind, s.cases.spread(kind, done[kind]), work, budget, table[name], state["open"])
                     done[kind] += 1
     finally:
