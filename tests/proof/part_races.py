@@ -1,11 +1,12 @@
-"""data races and deadlocks: the tests of everything that runs in a process of ours, under the thread sanitizer"""
+"""data races and deadlocks: the tests, and every process of ours that they start, under the thread sanitizer"""
 from programs import Programs
 
 TITLE = __doc__
 
 
 def run(state, budget):
-    todo = Programs("san-thread-ref", ["SAN=thread", "BLAS=ref"], ["unit", "pair", "golden", "screens", "fault", "grad"],
+    todo = Programs("san-thread-ref", ["SAN=thread", "BLAS=ref"], ["unit", "pair", "golden", "screens", "fault", "grad", "python"],
+                    scripts=True, skip=["test_ranks.py"], reports="TSAN_OPTIONS",
                     env={"TSAN_OPTIONS": "die_after_fork=0 halt_on_error=0 exitcode=66 handle_sigbus=0 handle_segv=0", "T_SLOW_FACTOR": "40"})
     if todo.run(budget, state):
         todo.again(state)

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 import threading
 
 import proof
@@ -30,9 +31,12 @@ def build(budget, settings, goals):
 class Programs:
     """Test programs of a variant, in an order that does not depend on the machine; state["done"] holds those that have run."""
 
-    def __init__(self, variant, settings, folders, scripts=False, runner=(), env=None, seconds=1800, skip=(), split=None):
-        """Programs that usually take `split` seconds or more are run test by test, and go on in the next run where they stopped."""
-        self.settings, self.runner, self.seconds, self.split = settings, list(runner), seconds, split
+    def __init__(self, variant, settings, folders, scripts=False, runner=(), env=None, seconds=1800, skip=(), split=None,
+                 reports=None):
+        """Programs that usually take `split` seconds or more are run test by test, and go on in the next run where they stopped.
+
+        reports: the variable of a sanitizer's options; what it reports of any process of a program is a failure of that program."""
+        self.settings, self.runner, self.seconds, self.split, self.reports = settings, list(runner), seconds, split, reports
         base = "build/" + variant
         self.env = {**os.environ, "BUILD_DIR": base, "DEPTHSCOPE": os.path.join(proof.ROOT, base, "depthscope"), **(env or {})}
         found = []
@@ -116,9 +120,22 @@ class Programs:
 
     def result(self, program, words, budget):
         """Its counts and what it said of a failure, or None where it was interrupted."""
+        if not self.reports:
+            return self.counted(program, words, budget, self.env)
+        with tempfile.TemporaryDirectory(prefix="ds-reports-") as top:
+            os.chmod(top, 0o777)  # some tests run programs as another user
+            found = self.counted(program, words, budget, {**self.env, self.reports: "%s log_path=%s/of" % (self.env[self.reports], top)})
+            for path in sorted(glob.glob(top + "/of.*"))[:1] if found else []:
+                with open(path, encoding="utf-8", errors="replace") as f:
+                    lines = [x.strip() for x in f if re.search(r"WARNING|ERROR|SUMMARY", x)]
+                counts, said = found
+                return [counts[0], max(counts[1], 1), counts[2]], " ".join(lines[:1] + lines[-1:] + [said]) or "an empty report"
+            return found
+
+    def counted(self, program, words, budget, env):
         first = ["python3", program] if program.endswith(".py") else [*self.runner, program, *words]
         try:
-            r = subprocess.run(["nice", *first], cwd=proof.ROOT, env=self.env, capture_output=True, text=True, errors="replace",
+            r = subprocess.run(["nice", *first], cwd=proof.ROOT, env=env, capture_output=True, text=True, errors="replace",
                                stdin=subprocess.DEVNULL, timeout=self.seconds)
             out, status = r.stdout + r.stderr, r.returncode
         except subprocess.TimeoutExpired:
