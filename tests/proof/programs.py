@@ -53,7 +53,7 @@ class Programs:
     def left(self, state):
         """What is quick comes first: a round that is not finished has run most of them."""
         done = set(state.get("done", []))
-        return sorted((p for p in self.all if self.short(p) not in done), key=lambda p: self.usual.get(self.short(p), 0))
+        return sorted((p for p in self.all if self.short(p) not in done), key=lambda p: self.usual.get(os.path.splitext(self.short(p))[0], 0))
 
     def short(self, p):
         return p[p.index("tests/") + len("tests/"):]
