@@ -86,9 +86,6 @@ def one(state, budget, name, program, test, seconds):
     """A failure ends the program, whose next seed is then the one after that which failed."""
     seeds, fails = state.setdefault("seeds", {}), state.setdefault("open", [])
     seed = seeds.get(name, 1)
-    if not os.access(program, os.X_OK):
-        budget.failed("numerics: %s is not built" % os.path.relpath(program, ROOT))
-        return
     rc, lines = run_program(program, test, seed, seconds)
     skip = [x[5:] for x in lines if x.startswith("SKIP ")]
     if rc == 0 and skip:
@@ -132,6 +129,10 @@ def again(state, budget):
 
 
 def run(state, budget):
+    for program in sorted({program_of(program) for _, program, _, _ in JOBS}):
+        if not os.access(program, os.X_OK):
+            budget.failed("numerics: %s is not built" % os.path.relpath(program, ROOT))
+            return
     again(state, budget)
     state["absent"] = {}  # another machine may have it
     while budget.left() > 7 * SHORTEST:
