@@ -155,7 +155,7 @@ def page_gradients(state):
     tensors, kinks, draws, refused = (number(g[k]) for k in ("tensors", "kinks", "draws", "refused"))
     return ["", "Gradients in double against central differences, random shapes and switches with a random method and options: %s" % draws,
             "models, %s tensors (two elements and a random direction each), relative error up to %.2g, bound 1e-7." % (tensors, g["worst"]),
-            "%s directions cross a kink or a sharp bend and agree at steps of 1e-5 or 1e-6; %s draws were refused as models." %
+            "%s directions cross a kink or a sharp bend and agree at steps of 1e-5, 1e-6 or 2e-7; %s draws were refused as models." %
             (kinks, refused), "", "Models per method: " + methods + "."]
 
 
