@@ -389,6 +389,8 @@ def put(w, what, to):
     w.copied.add(os.stat(to).st_ino)
     p = subprocess.run(["cp", "-a", what + "/.", to], capture_output=True, text=True)
     check(p.returncode == 0 or any(x.p.poll() is None for x in w.live), "cp: %s" % p.stderr[:200])
+    if w.has_disk:  # late errors are for what the runs write
+        subprocess.run(["sync", "-f", to], capture_output=True)
 
 
 def restore_aside(w):
