@@ -710,7 +710,9 @@ def quota(w):
     if w.rng.random() < 0.5:
         kill_perhaps(w)
     w.limit("none")
-    return "met" if sum(x.text().count("quota exceeded") for x in w.live) > before else "not met"
+    is_met = sum(x.text().count("quota exceeded") for x in w.live) > before
+    w.is_hurt = w.is_hurt or is_met  # at the limit a file cannot be made shorter, either: torn bytes stay, and readers skip them
+    return "met" if is_met else "not met"
 
 
 class Group:
