@@ -38,6 +38,8 @@ def done(*words, **kw):
 def done_or_one_line(*words, **kw):
     """1 when it was done."""
     status, out, said = run(*words, **kw)
+    if status == 127 and "error while loading shared libraries" in said and said.count("\n") == 1:
+        return 0  # it has not begun
     assert status in (0, 1), "%r: status %d: %s" % (words, status, said)
     assert status == 0 or said.startswith("depthscope: ") and said.count("\n") == 1 + said.count("warning: "), \
         "%r: %r" % (words, said)
@@ -262,8 +264,7 @@ def threads_that_cannot_be_started_are_done_without():
     assert status == 0 and "OpenBLAS" not in said, (status, said)
     assert done(*GENERATE, "threads=1", setup=alone, DEPTHSCOPE_GEMM="blas")
     status, out, said = run(*GENERATE, "threads=3", setup=alone)
-    said = [x for x in said.splitlines() if not x.startswith("profiling:")]  # counts of a COV=1 build, which are of another user
-    assert status == 1 and len(said) == 1 and "thread 2 of 3: start failed" in said[0], (status, said)
+    assert status == 1 and "thread 2 of 3: start failed" in said and said.count("\n") == 1, (status, said)
     done("train", "quick", *TINY, "--run", "alone", "--quiet", setup=alone)
     is_whole("alone")
 

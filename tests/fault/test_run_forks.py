@@ -174,7 +174,7 @@ def a_fork_is_there_as_a_whole_or_not_at_all():
     runs = set(os.listdir(RUNS))
     status, _, err = train("--resume", "root", "--from", "40", "--run", "wide", "model.dim=32", "--quiet")
     check(status == 1 and set(os.listdir(RUNS)) == runs, "one that cannot begin leaves nothing", err)
-    cut = ["--resume", "root", "--from", "40", "--run", "half", "--quiet", "train.steps=1000000"]
+    cut = ["--resume", "root", "--from", "40", "--run", "half", "--quiet", "train.checkpoint_every=1000000", "train.steps=1000000"]
     random.seed(7)
     for i in range(25):
         shutil.rmtree(path("half"), ignore_errors=True)
