@@ -89,7 +89,7 @@ class Programs:
         count, said = found
         failed = state.setdefault("failed", {})
         if said:
-            failed[name] = said[:300]
+            failed[name] = said[:300].rstrip()
             budget.failed("%s: %s" % (name, failed[name]))
         else:
             budget.passed(count[0])
