@@ -104,7 +104,13 @@ struct probe {
     float *lens_p;
     char **lens_piece;  /* (layers*tokens*k) text of these tokens, or NULL */
     double flops_dense; /* FLOPs per token of the dense model, mean over positions */
+    signed char *forced; /* (layers, tokens) 0 forced to skip, 1 to run, -1 not; NULL: none are */
+    char caveat[128]; /* probe_caveat */
 };
+
+/* What "forced" of a probe's "what_if" has of a cell: its layer and token; 0 skip, 1 run, -1 as the
+ * method decided; an expert or -1. */
+enum forced_field { FORCED_LAYER, FORCED_TOKEN, FORCED_RUN, FORCED_EXPERT, FORCED_FIELDS };
 
 struct run_event {
     int64_t step;
@@ -301,7 +307,8 @@ const char *runview_help(const struct runview *v, const char *name);
 const struct probe *runview_probe(const struct runview *v, int index);
 /* The same among those of at most `step`. */
 const struct probe *runview_probe_at(const struct runview *v, int index, int64_t step);
-/* Caveat to show with its decisions: "top-k, not causal", or "". */
+/* Caveat to show with its decisions, its gist before the first comma: "top-k, not causal", "what-if,
+ * threshold offset +0.5, 2 cells forced", or "". */
 const char *probe_caveat(const struct probe *p);
 const struct matrix *probe_cell(const struct probe *p, const char *name);
 const struct vector *probe_token(const struct probe *p, const char *name);

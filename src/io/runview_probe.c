@@ -1,7 +1,9 @@
 /* Probes of a run view: every decision over one text, checked against its own layers and tokens. */
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/str.h"
 #include "io/runview_parts.h"
 
 enum { LAYERS_MAX = 4096, TOKENS_MAX = 1 << 20, NAMED_MAX = 64, LENS_MAX = 64 };
@@ -19,6 +21,7 @@ void probe_free(struct probe *p)
     mem_free(p->nll);
     mem_free(p->entropy);
     mem_free(p->flops);
+    mem_free(p->forced);
     for (int i = 0; i < p->cells; i++) {
         mem_free(p->cell[i].name);
         mem_free(p->cell[i].help);
@@ -34,7 +37,7 @@ void probe_free(struct probe *p)
 
 const char *probe_caveat(const struct probe *p)
 {
-    return strcmp(p->routing, "topk") == 0 ? "top-k, not causal" : "";
+    return p->caveat;
 }
 
 size_t probe_bytes(const struct probe *p)
@@ -44,6 +47,7 @@ size_t probe_bytes(const struct probe *p)
     for (size_t i = 0; p->piece_len && i < tokens; i++)
         n += p->piece_len[i] + 1;
     n += (size_t)p->cells * (cells * 4 + 64) + (size_t)p->vectors * (tokens * 4 + 64);
+    n += p->forced ? cells : 0;
     return n + cells * (size_t)p->lens_k * (8 + 2 * sizeof(char *));
 }
 
@@ -233,6 +237,68 @@ static int lens(struct probe *p, struct value body)
     return rc;
 }
 
+/* Fills p->forced; how many cells were forced is in *count. */
+static int forced_cells(struct probe *p, struct value v, int *count)
+{
+    int64_t n = value_kind(v) == VALUE_NONE ? 0 : value_i32s(v, NULL, 0);
+    size_t cells = (size_t)p->layers * (size_t)p->tokens;
+    int32_t *list = NULL;
+    *count = 0;
+    if (n <= 0 || n % FORCED_FIELDS || (uint64_t)n > cells * FORCED_FIELDS)
+        return n == 0 ? 0 : DS_EFORMAT;
+    int rc = ints(&list, v, (size_t)n);
+    if (rc == 0 && !(p->forced = mem_alloc(cells, 1)))
+        rc = DS_EMEM;
+    if (rc == 0)
+        memset(p->forced, -1, cells);
+    for (const int32_t *x = list; rc == 0 && x < list + n; x += FORCED_FIELDS) {
+        if (x[FORCED_LAYER] < 0 || x[FORCED_LAYER] >= p->layers || x[FORCED_TOKEN] < 0 ||
+            x[FORCED_TOKEN] >= p->tokens || x[FORCED_RUN] < -1 || x[FORCED_RUN] > 1)
+            rc = DS_EFORMAT;
+        else
+            p->forced[x[FORCED_LAYER] * p->tokens + x[FORCED_TOKEN]] = (signed char)x[FORCED_RUN];
+    }
+    mem_free(list);
+    if (rc == 0) {
+        *count = (int)(n / FORCED_FIELDS);
+        return 0;
+    }
+    mem_free(p->forced);
+    p->forced = NULL;
+    return rc;
+}
+
+/* One that nobody can read is still said to be one. */
+static int what_if(struct runview *v, struct probe *p, struct value asked)
+{
+    int is_topk = strcmp(p->routing, "topk") == 0;
+    if (value_kind(asked) <= VALUE_NIL) {
+        str_copy(p->caveat, sizeof p->caveat, is_topk ? "top-k, not causal" : "");
+        return 0;
+    }
+    int n = 0, rc = forced_cells(p, value_get(asked, "forced"), &n);
+    if (rc == DS_EMEM)
+        return rc;
+    v->invalid += rc < 0 || value_kind(asked) != VALUE_MAP;
+    double offset = value_num(value_get(asked, "threshold_offset"), 0),
+           capacity = value_num(value_get(asked, "capacity"), (double)NAN);
+    int64_t exit = value_int(value_get(asked, "exit_layer"), 0);
+    struct str text = {0};
+    str_add(&text, is_topk ? "top-k what-if, not causal" : "what-if");
+    if (offset != 0)
+        str_addf(&text, ", threshold offset %+.4g", offset);
+    if (exit > 0)
+        str_addf(&text, ", exit after layer %lld", (long long)exit);
+    if (!isnan(capacity))
+        str_addf(&text, ", capacity %.4g", capacity);
+    if (n > 0)
+        str_addf(&text, ", %d cell%s forced", n, n == 1 ? "" : "s");
+    rc = text.failed ? DS_EMEM : 0;
+    str_copy(p->caveat, sizeof p->caveat, str_text(&text));
+    str_release(&text);
+    return rc;
+}
+
 /* An optional field: when it is malformed only the field is dropped. */
 static int optional(struct runview *v, int rc, float **field)
 {
@@ -261,6 +327,9 @@ static int read_parts(struct runview *v, struct probe *p, struct value body)
         describe_cells(v, p, value_get(body, "cell_kind"), value_get(body, "inferred"));
     if (rc == 0)
         rc = named_vectors(v, p, value_get(body, "token"));
+    if (rc < 0)
+        return rc;
+    rc = what_if(v, p, value_get(body, "what_if"));
     if (rc < 0)
         return rc;
     rc = lens(p, body);

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "io/metric.h"
+#include "io/runview.h"
 
 void trace_metric_rows(const struct route_ops *ops, struct record *rec)
 {
@@ -243,6 +244,41 @@ static double loss_of(const struct model *m, int n)
     return known > 0 ? sum / known : (double)NAN;
 }
 
+/* What was asked of the model: without it decisions would pass for the model's own. */
+static void add_what_if(struct record *rec, const struct model *m, const struct pass_inference *a,
+                        int n)
+{
+    size_t cells = (size_t)model_config_depth(&m->config) * (size_t)n, forced = 0;
+    for (size_t i = 0; i < cells; i++)
+        forced += (a->force && a->force[i] >= 0) || (a->force_expert && a->force_expert[i] >= 0);
+    if (a->offset == 0 && a->exit == 0 && !a->has_capacity && forced == 0)
+        return;
+    record_map(rec, "what_if");
+    if (a->offset != 0)
+        record_num(rec, "threshold_offset", a->offset);
+    if (a->exit > 0)
+        record_int(rec, "exit_layer", a->exit);
+    if (a->has_capacity)
+        record_num(rec, "capacity", a->capacity);
+    int32_t *list = forced > 0 ? mem_alloc(forced, FORCED_FIELDS * sizeof *list) : NULL, *at = list;
+    for (size_t i = 0; list && i < cells; i++) {
+        int run = a->force ? a->force[i] : -1, expert = a->force_expert ? a->force_expert[i] : -1;
+        if (run < 0 && expert < 0)
+            continue;
+        at[FORCED_LAYER] = (int32_t)(i / (size_t)n);
+        at[FORCED_TOKEN] = (int32_t)(i % (size_t)n);
+        at[FORCED_RUN] = run;
+        at[FORCED_EXPERT] = expert;
+        at += FORCED_FIELDS;
+    }
+    if (list)
+        record_i32s(rec, "forced", list, forced * FORCED_FIELDS);
+    else if (forced > 0)
+        record_no_memory(rec);
+    record_close(rec);
+    mem_free(list);
+}
+
 void trace_run(struct model *m, const struct trace_text *t, const struct trace_options *o,
                struct record *rec)
 {
@@ -261,6 +297,7 @@ void trace_run(struct model *m, const struct trace_text *t, const struct trace_o
                    o->kind == PASS_DENSE ? "dense"
                    : o->inference.topk   ? "topk"
                                          : "causal");
+        add_what_if(rec, m, &o->inference, t->n);
         record_int(rec, "layers", model_config_depth(&m->config));
         record_i32s(rec, "ids", t->id, (size_t)t->n);
         record_pieces(rec, "text", t->piece, t->piece_len, (size_t)t->n);

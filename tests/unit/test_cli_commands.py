@@ -112,7 +112,10 @@ def trace_has_the_documented_keys():
         assert len(t["run"]) == len(t["gate"]) == len(t["score"]) == 6
         assert sum(t["run"]) == t["depth"] and t["flops"] > 0 and isinstance(t["text"], str)
     assert x["tokens"][0]["nll"] is None and x["tokens"][1]["nll"] > 0
-    assert "1 head, 1 probe" in run("inspect", "t.mp")
+    said = run("inspect", "t.mp")
+    assert "1 head, 1 probe" in said and "what-if" not in said, said
+    run("trace", "tiny", "--text", "The cat sat", "-o", "asked.mp", "threshold_offset=0.5", "exit.layer=4")
+    assert "tokens; what-if, threshold offset +0.5, exit after layer 4; cells:" in run("inspect", "asked.mp")
     refused("--text TEXT", "trace", "tiny", "-o", "t.mp")
     refused("missing output", "trace", "tiny", "--text", "x")
     refused("empty text", "trace", "tiny", "--text", "", "--json")

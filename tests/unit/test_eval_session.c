@@ -975,9 +975,33 @@ T(a_session_saves_its_text_as_a_trace)
     t_true(runview_probe(v, -1) != NULL);
     t_eq(runview_probe(v, -1)->tokens, 5);
     t_eq(runview_probe(v, -1)->lens_k, 2);
+    t_str(probe_caveat(runview_probe(v, -1)), "");
     runview_free(v);
     r = ask(s, json);
     t_truef(strstr(r.error, "exists") != NULL, "%s", r.error);
+    session_close(s);
+}
+
+T(a_saved_trace_tells_what_was_asked_for)
+{
+    char path[600], json[1400];
+    struct err e = {0};
+    struct runview *v = NULL;
+    struct session *s = start(make_model("edp"));
+    snprintf(path, sizeof path, "%s/exports/asked.mp", t_tmpdir());
+    snprintf(json, sizeof json, "{\"do\":\"save\",\"file\":\"%s\"}", path);
+    t_eq(ask(s, "{\"do\":\"trace\",\"text\":\"hello\"}").tokens, 5);
+    t_str(ask(s, "{\"do\":\"force\",\"layer\":1,\"token\":2,\"run\":0}").kind, "probe");
+    t_str(ask(s, "{\"do\":\"force\",\"layer\":2,\"token\":4,\"run\":1}").kind, "probe");
+    t_str(ask(s, "{\"do\":\"offset\",\"value\":0.25}").kind, "probe");
+    t_str(ask(s, json).kind, "");
+    t_ok(runview_open(&v, path, &e), &e);
+    const struct probe *p = runview_probe(v, -1);
+    t_str(probe_caveat(p), "what-if, threshold offset +0.25, 2 cells forced");
+    for (int i = 0; p->forced && i < p->layers * p->tokens; i++)
+        t_eq(p->forced[i], i == 1 * 5 + 2 ? 0 : i == 2 * 5 + 4 ? 1 : -1);
+    t_true(p->forced && !p->run[1 * 5 + 2] && p->run[2 * 5 + 4]);
+    runview_free(v);
     session_close(s);
 }
 

@@ -587,6 +587,31 @@ T(captions_report_top_k_decisions)
         }
 }
 
+/* What was forced is nothing that the router did. */
+T(decisions_that_were_asked_for_are_said_to_be_and_not_the_routers)
+{
+    static const char *const name[] = {"routing_map", "exit_map", "router_hist"};
+    size_t n[2] = {0};
+    for (int is_forced = 0; is_forced < 2; is_forced++)
+        for (size_t i = 0; i < 3; i++) {
+            struct meth m = meth_routed(t_tmpdir(), 0.5, 0);
+            m.is_forced = is_forced;
+            add(m, "r");
+            struct figure f = draw(name[i]);
+            int told = strstr(str_text(&f.caption), "Decisions: what-if, 1 cell forced.") != NULL;
+            t_truef(told == is_forced, "%s: %s", name[i], str_text(&f.caption));
+            struct str text = {0};
+            pen_list_print(f.list, &text);
+            const char *at = strstr(str_text(&text), "; n = ");
+            if (i == 2 && at)
+                n[is_forced] = strtoull(at + 6, NULL, 10);
+            str_release(&text);
+            figure_release(&f);
+            clear();
+        }
+    t_eq(n[0] - n[1], 2); /* one of each text */
+}
+
 T(bars_and_their_intervals_have_different_names)
 {
     add_seeds(t_tmpdir());

@@ -16,6 +16,7 @@ struct meth {
     int rates;                             /* exits as rates per layer, not in probes */
     int has_old_keys;                      /* as records of earlier versions */
     int is_control, is_topk; /* routed.stochastic is set; probes have top-k decisions */
+    int is_forced;           /* a cell of each probe was forced to run */
     int is_looped;           /* its layers are iterations of one */
     int last;                /* layers after a loop: tokens that left it run them, too */
     double spread;           /* of the capacities and the exits over seeds, 0: little */
@@ -197,6 +198,11 @@ static inline void meth_probe(struct record *r, const struct meth *m, int index,
     record_int(r, "index", index);
     record_str(r, "name", index ? "text-1" : "text-0");
     record_str(r, "routing", m->is_topk ? "topk" : "causal");
+    if (m->is_forced) {
+        record_map(r, "what_if");
+        record_i32s(r, "forced", (const int32_t[]){1, 0, 1, -1}, 4);
+        record_close(r);
+    }
     record_int(r, "layers", m->layers);
     record_i32s(r, "ids", ids, METH_PROBE);
     record_pieces(r, "text", piece, len, METH_PROBE);

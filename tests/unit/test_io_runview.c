@@ -870,6 +870,57 @@ T_SECONDS(a_million_records_open_quickly, 60)
     time_open(1000000, 1, 777777);
 }
 
+T(what_was_asked_for_is_told_of_a_probe)
+{
+    static const int32_t one[] = {1, 1, 0, -1}, two[] = {3, 0, 1, -1, 2, 1, -1, 5},
+                         outside[] = {0, 0, 1, -1, 4, 0, 1, -1}, short_[] = {1, 1, 0};
+    static const struct {
+        double offset, capacity;
+        int64_t exit;
+        const int32_t *forced;
+        size_t n;
+        const char *routing, *caveat;
+        int invalid;
+    } row[] = {
+        {0.5, NAN, 0, NULL, 0, "causal", "what-if, threshold offset +0.5", 0},
+        {-2, 0.25, 3, NULL, 0, "topk",
+         "top-k what-if, not causal, threshold offset -2, exit after layer 3, capacity 0.25", 0},
+        {0, NAN, 0, one, 4, "causal", "what-if, 1 cell forced", 0},
+        {0, NAN, 2, two, 8, "causal", "what-if, exit after layer 2, 2 cells forced", 0},
+        {0, NAN, 0, outside, 8, "causal", "what-if", 1},
+        {0, NAN, 0, short_, 3, "causal", "what-if", 1},
+    };
+    for (size_t i = 0; i < DS_LEN(row); i++) {
+        struct runview *v = runview_new();
+        begin_probe(1, 0, 4, 2);
+        record_str(r, "routing", row[i].routing);
+        record_map(r, "what_if");
+        if (row[i].offset != 0)
+            record_num(r, "threshold_offset", row[i].offset);
+        if (row[i].exit > 0)
+            record_int(r, "exit_layer", row[i].exit);
+        if (!isnan(row[i].capacity))
+            record_num(r, "capacity", row[i].capacity);
+        if (row[i].forced)
+            record_i32s(r, "forced", row[i].forced, row[i].n);
+        record_close(r);
+        take(v);
+        const struct probe *p = runview_probe(v, -1);
+        t_true(p != NULL);
+        t_str(probe_caveat(p), row[i].caveat);
+        t_eq(v->invalid, 1 + row[i].invalid); /* "short" */
+        t_eq(p->forced != NULL, row[i].forced == one || row[i].forced == two);
+        if (row[i].forced == one) {
+            t_eq(p->forced[1 * 2 + 1], 0);
+            t_eq(p->forced[0], -1);
+        } else if (row[i].forced == two) {
+            t_eq(p->forced[3 * 2], 1);
+            t_eq(p->forced[2 * 2 + 1], -1); /* its expert was */
+        }
+        runview_free(v);
+    }
+}
+
 T(peak_and_arenas_come_from_the_newest_head_and_invalid_ones_are_ignored)
 {
     struct runview *v = runview_new();

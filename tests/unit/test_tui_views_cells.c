@@ -128,6 +128,25 @@ T(a_top_k_probe_is_reported)
     runview_free(r);
 }
 
+/* Where the whole has no room its gist stands without a mark of what was left out. */
+T(a_caveat_is_shown_whole_or_by_its_gist)
+{
+    struct runview *r = view_of(probes_topk);
+    for (int cols = 5; cols <= 40; cols++) {
+        struct canvas canvas = {.look = looks[1]};
+        char want[41] = "top-k";
+        t_eq(canvas_resize(&canvas, 1, cols), 0);
+        int n = cells_caveat(canvas_area(&canvas), 0, cols, runview_probe(r, 0));
+        if (cols > 17)
+            str_copy(want, sizeof want, "top-k, not causal");
+        t_eq(n, strlen(want));
+        for (int x = 0; x < n; x++)
+            t_eq(canvas.cell[x].rune, want[x]);
+        canvas_release(&canvas);
+    }
+    runview_free(r);
+}
+
 T(a_layer_that_executes_every_token_is_always_on)
 {
     struct runview *r = view_of(probes_bare);

@@ -179,8 +179,8 @@ static void add_rest(struct str *out, const struct runview *v)
     if (p) {
         str_addf(out, "newest probe: ");
         inspect_safe(out, p->name);
-        str_addf(out, " at step %lld, %d layers x %d tokens; cells:", (long long)p->step, p->layers,
-                 p->tokens);
+        str_addf(out, " at step %lld, %d layers x %d tokens%s%s; cells:", (long long)p->step,
+                 p->layers, p->tokens, *probe_caveat(p) ? "; " : "", probe_caveat(p));
         for (int i = 0; i < p->cells; i++) {
             str_add(out, " ");
             inspect_safe(out, p->cell[i].name);

@@ -45,7 +45,7 @@ static int take_probe(struct gates *g, const struct probe *p, const struct matri
         for (int t = 0, routed = is_routed(gate, l); routed && t < gate->cols; t++) {
             int i = l * gate->cols + t;
             if (!isfinite(gate->v[i]) || is_set(p, "forced", gate, i) ||
-                is_set(p, "exited", gate, i))
+                is_set(p, "exited", gate, i) || (p->forced && p->forced[i] >= 0))
                 continue;
             g->v[g->n++] = (double)gate->v[i];
             *above += (double)gate->v[i] > 0.5;

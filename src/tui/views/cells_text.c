@@ -249,7 +249,8 @@ int cells_caveat(struct area line, int x, int x_end, const struct probe *p)
     const char *text = probe_caveat(p);
     int n = (int)strlen(text);
     n = x + n < x_end ? n : (int)strcspn(text, ",");
-    return n > 0 ? area_text(line, 0, x, n, ink_attr(ink(ROLE_WARN), ATTR_BOLD), text) : 0;
+    return n > 0 ? area_textf(line, 0, x, n, ink_attr(ink(ROLE_WARN), ATTR_BOLD), "%.*s", n, text)
+                 : 0;
 }
 
 int cells_title(struct area line, int x, int most, int x_end, const struct probe *p)

@@ -75,15 +75,16 @@ static void draw_title(struct view *v, struct area line)
     enum role role = !s->session ? ROLE_BAD : stepper_is_busy(s) ? ROLE_WARN : ROLE_GOOD;
     x += area_text(line, 0, x, 7, ink(role), word);
     x = x < 8 ? x : x + 7 - (int)strlen(word) + 2; /* the same column for every word */
-    if (s->cells.probe && *probe_caveat(s->cells.probe))
-        x += cells_caveat(line, x, end - 1, s->cells.probe) + 2;
+    int gist = s->cells.probe ? (int)strcspn(probe_caveat(s->cells.probe), ",") : 0;
     char text[64] = "";
     if (s->newer_step >= 0)
         snprintf(text, sizeof text, "R loads step %lld", (long long)s->newer_step);
     else if (s->newest_step >= 0)
         snprintf(text, sizeof text, "%s checkpoint", s->follows_newest ? "newest" : "best");
-    if (x + (int)strlen(text) < end - 1)
-        area_text(line, 0, x, -1, ink(s->newer_step >= 0 ? ROLE_WARN : ROLE_DIM), text);
+    if (text[0] && x + (int)strlen(text) + (gist ? gist + 2 : 0) < end - 1)
+        x += area_text(line, 0, x, -1, ink(s->newer_step >= 0 ? ROLE_WARN : ROLE_DIM), text) + 2;
+    if (gist)
+        cells_caveat(line, x, end - 1, s->cells.probe);
 }
 
 static void draw_prompt(struct view *v, struct area line)
