@@ -288,7 +288,8 @@ static int what_if(struct runview *v, struct probe *p, struct value asked)
     if (offset != 0)
         str_addf(&text, ", threshold offset %+.4g", offset);
     if (exit > 0)
-        str_addf(&text, ", exit after layer %lld", (long long)exit);
+        str_addf(&text, ", first %lld layer%s only", (long long)exit,
+                 exit == 1 ? "" : "s");
     if (!isnan(capacity))
         str_addf(&text, ", capacity %.4g", capacity);
     if (n > 0)

@@ -20,6 +20,11 @@ static void check_probe(const struct probe *p)
     for (size_t i = 0; p->run && i < cells; i++)
         if (p->run[i] > 1)
             abort();
+    for (size_t i = 0; p->forced && i < cells; i++)
+        if (p->forced[i] < -1 || p->forced[i] > 1)
+            abort();
+    if (!memchr(p->caveat, '\0', sizeof p->caveat))
+        abort();
     for (int t = 0; t < p->tokens; t++)
         bytes += p->piece_len[t] + (size_t)p->piece[t][p->piece_len[t]] + (size_t)(p->id[t] & 1);
     for (int i = 0; i < p->cells; i++)

@@ -115,7 +115,7 @@ def trace_has_the_documented_keys():
     said = run("inspect", "t.mp")
     assert "1 head, 1 probe" in said and "what-if" not in said, said
     run("trace", "tiny", "--text", "The cat sat", "-o", "asked.mp", "threshold_offset=0.5", "exit.layer=4")
-    assert "tokens; what-if, threshold offset +0.5, exit after layer 4; cells:" in run("inspect", "asked.mp")
+    assert "tokens; what-if, threshold offset +0.5, first 4 layers only; cells:" in run("inspect", "asked.mp")
     refused("--text TEXT", "trace", "tiny", "-o", "t.mp")
     refused("missing output", "trace", "tiny", "--text", "x")
     refused("empty text", "trace", "tiny", "--text", "", "--json")

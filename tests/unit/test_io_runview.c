@@ -884,9 +884,9 @@ T(what_was_asked_for_is_told_of_a_probe)
     } row[] = {
         {0.5, NAN, 0, NULL, 0, "causal", "what-if, threshold offset +0.5", 0},
         {-2, 0.25, 3, NULL, 0, "topk",
-         "top-k what-if, not causal, threshold offset -2, exit after layer 3, capacity 0.25", 0},
+         "top-k what-if, not causal, threshold offset -2, first 3 layers only, capacity 0.25", 0},
         {0, NAN, 0, one, 4, "causal", "what-if, 1 cell forced", 0},
-        {0, NAN, 2, two, 8, "causal", "what-if, exit after layer 2, 2 cells forced", 0},
+        {0, NAN, 2, two, 8, "causal", "what-if, first 2 layers only, 2 cells forced", 0},
         {0, NAN, 0, outside, 8, "causal", "what-if", 1},
         {0, NAN, 0, short_, 3, "causal", "what-if", 1},
     };
