@@ -288,8 +288,7 @@ static int what_if(struct runview *v, struct probe *p, struct value asked)
     if (offset != 0)
         str_addf(&text, ", threshold offset %+.4g", offset);
     if (exit > 0)
-        str_addf(&text, ", first %lld layer%s only", (long long)exit,
-                 exit == 1 ? "" : "s");
+        str_addf(&text, ", first %lld layer%s only", (long long)exit, exit == 1 ? "" : "s");
     if (!isnan(capacity))
         str_addf(&text, ", capacity %.4g", capacity);
     if (n > 0)

@@ -33,7 +33,8 @@ const char *cells_range(const struct probe *p, int field, const struct look *loo
 enum cell_state {
     CELL_SKIP,
     CELL_RUN,
-    CELL_ALWAYS_ON, /* executed without a decision, as in an always-on layer */
+    CELL_ALWAYS_ON, /* executed without a decision, in an always-on layer */
+    CELL_FORCED,    /* executed without a decision, in another layer: by max_skip, say */
     CELL_UNKNOWN    /* the probe has no decisions */
 };
 const char *cells_state_word(enum cell_state s);                                /* "skipped" */

@@ -276,19 +276,23 @@ T(depth_of_one_looped_layer_is_in_iterations)
     }
 }
 
-T(cells_that_no_router_decided_are_always_on)
+/* Where all cells of a layer are, and executed, it is always on. */
+T(cells_that_no_router_decided_are_forced)
 {
-    char hash[2][65];
-    for (int has_forced = 0; has_forced < 2; has_forced++) {
+    static const char *const word[3] = {"executed", "\"forced", "\"always on"};
+    char hash[3][65];
+    for (int k = 0; k < 3; k++) {
         struct fix f = fix_edp(t_tmpdir(), 0.65, 0);
-        f.early = f.late = 0; /* the run names no layer */
-        f.has_forced = has_forced;
+        f.early = k == 2;
+        f.late = 0; /* the run names no other layer */
+        f.has_forced = k > 0;
         add(f, "r");
         struct figure d = draw("routing_map");
         struct str text = {0};
         pen_list_print(d.list, &text);
-        t_eq(strstr(str_text(&text), "always on") != NULL, has_forced);
-        str_copy(hash[has_forced], sizeof hash[0], d.data_hash);
+        for (int i = 1; i < 3; i++)
+            t_eq(strstr(str_text(&text), word[i]) != NULL, i == k);
+        str_copy(hash[k], sizeof hash[0], d.data_hash);
         str_release(&text);
         figure_release(&d);
         clear();

@@ -128,6 +128,49 @@ T(a_top_k_probe_is_reported)
     runview_free(r);
 }
 
+/* As by max_skip of edp. */
+T(a_cell_that_no_router_decided_is_forced_unless_all_of_its_layer_are)
+{
+    enum { ON = CELL_ALWAYS_ON, FORCED = CELL_FORCED, RUN = CELL_RUN, SKIP = CELL_SKIP };
+    unsigned char run[] = {1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 0, 0};
+    float set[] = {1, 1, 1, 1, 0, 1, 0, 0, 1, 0, 0, 0};
+    static const int want[] = {ON, ON, ON, ON, RUN, FORCED, RUN, SKIP, SKIP, RUN, SKIP, SKIP};
+    char name[] = "forced", text[] = "a", *piece[] = {text, text, text, text};
+    size_t len[] = {1, 1, 1, 1};
+    int32_t id[4] = {0};
+    int8_t force[12];
+    struct matrix forced = {.name = name, .v = set, .rows = 3, .cols = 4};
+    struct probe p = {.layers = 3,
+                      .tokens = 4,
+                      .id = id,
+                      .piece = piece,
+                      .piece_len = len,
+                      .run = run,
+                      .cell = &forced,
+                      .cells = 1};
+    struct cells c = {.probe = &p};
+    struct canvas canvas = {.look = looks[4]};
+    t_eq(cells_fit(&c), 0);
+    for (int i = 0; i < 12; i++)
+        t_eq(cells_state(&c, i / 4, i % 4), want[i]);
+    t_str(cells_state_word(cells_state(&c, 1, 1)), "forced");
+    t_eq(canvas_resize(&canvas, 1, 60), 0);
+    for (int by_user = 0; by_user < 2; by_user++) {
+        char row[61] = {0};
+        memset(force, -1, sizeof force);
+        force[5] = by_user ? 1 : -1;
+        c.force = force;
+        canvas_clear(&canvas);
+        cells_legend(canvas_area(&canvas), 60, &c);
+        for (int x = 0; x < 60; x++)
+            row[x] = canvas.cell[x].rune ? (char)canvas.cell[x].rune : ' ';
+        t_eq(strstr(row, "always on, forced") != NULL, !by_user);
+        t_true(strstr(row, "always on") != NULL);
+    }
+    canvas_release(&canvas);
+    cells_release(&c);
+}
+
 /* Where the whole has no room its gist stands without a mark of what was left out. */
 T(a_caveat_is_shown_whole_or_by_its_gist)
 {

@@ -245,6 +245,16 @@ static int clamp(int x, int n)
     return x >= n ? n - 1 : x < 0 ? 0 : x;
 }
 
+/* 1 where no token's cell of the layer was decided. */
+static int is_forced(const struct probe *p, int layer)
+{
+    const struct matrix *forced = probe_cell(p, "forced");
+    int t = 0;
+    while (forced && t < p->tokens && forced->v[(size_t)layer * (size_t)p->tokens + (size_t)t] > 0)
+        t++;
+    return t == p->tokens;
+}
+
 int cells_fit(struct cells *c)
 {
     const struct probe *p = c->probe;
@@ -260,7 +270,7 @@ int cells_fit(struct cells *c)
     c->always_on_n = p->layers;
     for (int l = 0; l < p->layers; l++) {
         const unsigned char *row = p->run ? p->run + (size_t)l * (size_t)p->tokens : NULL;
-        int is_said = !c->view || runview_always_on(c->view, l);
+        int is_said = !c->view || runview_always_on(c->view, l) || is_forced(p, l);
         rule[l] = is_said && row && !memchr(row, 0, (size_t)p->tokens);
     }
     return 0;
@@ -279,12 +289,13 @@ const char *cells_state_word(enum cell_state s)
     static const char *const word[] = {[CELL_SKIP] = "skipped",
                                        [CELL_RUN] = "executed",
                                        [CELL_ALWAYS_ON] = "always on",
+                                       [CELL_FORCED] = "forced",
                                        [CELL_UNKNOWN] = "not recorded"};
     return word[s];
 }
 
-/* Always on: marked as forced in the probe, or else said so by the head of the run and executed for
- * every token.  A layer that merely skipped none is not. */
+/* Always on: said so by the head of the run or marked as forced for every token, and executed for
+ * all.  A layer that merely skipped none is not. */
 enum cell_state cells_state(const struct cells *c, int layer, int token)
 {
     const struct probe *p = c->probe;
@@ -295,9 +306,11 @@ enum cell_state cells_state(const struct cells *c, int layer, int token)
         return run ? CELL_SKIP : CELL_UNKNOWN;
     if (c->force && c->force[at] >= 0)
         return CELL_RUN;
-    if (forced)
-        return forced->v[at] > 0 ? CELL_ALWAYS_ON : CELL_RUN;
-    return layer < c->always_on_n && c->always_on[layer] ? CELL_ALWAYS_ON : CELL_RUN;
+    if (forced && !(forced->v[at] > 0))
+        return CELL_RUN;
+    if (layer < c->always_on_n && c->always_on[layer])
+        return CELL_ALWAYS_ON;
+    return forced ? CELL_FORCED : CELL_RUN;
 }
 
 /* Moves to the next layer whose decision differs, else to the last one. */

@@ -104,6 +104,7 @@ static int32_t ground(const struct paint *p, int layer, int token)
     static const enum role role[] = {[CELL_SKIP] = ROLE_SKIP,
                                      [CELL_RUN] = ROLE_RUN,
                                      [CELL_ALWAYS_ON] = ROLE_FORCED,
+                                     [CELL_FORCED] = ROLE_FORCED,
                                      [CELL_UNKNOWN] = ROLE_BACKGROUND};
     if (p->c->fixed && p->c->fixed[layer])
         return ROLE_FORCED;
@@ -485,35 +486,50 @@ void cells_map_draw(struct area a, struct cells *c)
 
 /* ---- legend ---- */
 
-/* 1 when the writer said of any layer or cell that it is always on. */
-static int has_always_on(const struct cells *c)
+/* 1 where a cell is CELL_FORCED. */
+static int has_forced(const struct cells *c)
 {
-    int any = probe_cell(c->probe, "forced") != NULL;
+    const struct probe *p = c->probe;
+    const unsigned char *run = c->run ? c->run : p->run;
+    const struct matrix *forced = probe_cell(p, "forced");
+    size_t tokens = (size_t)p->tokens;
+    for (size_t i = 0; forced && run && i < (size_t)p->layers * tokens; i++)
+        if (run[i] && forced->v[i] > 0 && !(c->force && c->force[i] >= 0) &&
+            !(i / tokens < (size_t)c->always_on_n && c->always_on[i / tokens]))
+            return 1;
+    return 0;
+}
+
+/* What its colour means here: NULL where no layer is always on and no cell forced. */
+static const char *forced_word(const struct cells *c)
+{
+    int any = 0;
     for (int l = 0; c->fixed && l < c->probe->layers; l++)
         any |= c->fixed[l];
     for (int l = 0; l < c->always_on_n; l++)
         any |= c->always_on[l];
-    return any;
+    if (has_forced(c))
+        return any ? "always on, forced" : "forced";
+    return any ? "always on" : NULL;
 }
 
 static int legend_states(struct area line, int x_end, const struct cells *c)
 {
-    static const struct {
+    const struct {
         const char *text;
         enum role role;
-        enum cell_state state;
         uint32_t rune;
         char ascii;
-    } row[] = {{"executed", ROLE_RUN, CELL_RUN, 0x2588, '#'},
-               {"always on", ROLE_FORCED, CELL_ALWAYS_ON, 0x2592, '='},
-               {"skipped", ROLE_SKIP, CELL_SKIP, 0xB7, '.'}};
+    } row[] = {{"executed", ROLE_RUN, 0x2588, '#'},
+               {forced_word(c), ROLE_FORCED, 0x2592, '='},
+               {"skipped", ROLE_SKIP, 0xB7, '.'}};
     int x = x_end, has_colour = line.canvas->look.colours >= 16;
     if (!c->run && !c->probe->run)
         return area_right(line, 0, x, ink(ROLE_WARN), "decisions not recorded");
     if (c->probe->run_is_inferred)
         x = area_right(line, 0, x, ink(ROLE_WARN), "inferred") - 2;
     for (size_t i = DS_LEN(row); i-- > 0;) {
-        if (row[i].state == CELL_ALWAYS_ON && !has_always_on(c))
+        if (!row[i].text)
             continue;
         x = area_right(line, 0, x, ink(ROLE_DIM), row[i].text) - 2;
         if (has_colour)
