@@ -124,6 +124,13 @@ def trace_has_the_documented_keys():
 
 
 @test
+def a_request_without_an_end_ends_the_session():
+    status, out, err = t.call("serve", "tiny", data=b'{"do":"info"}\n' + b"x" * ((4 << 20) + 1))
+    assert status == 1 and err == "depthscope: request longer than 4194304 bytes\n", (status, err)
+    assert out.count(b"request longer than") == 1, out[-200:]
+
+
+@test
 def tokenize_gives_ids_and_pieces_and_survives_odd_bytes():
     x = run_json("tokenize", "bytes", data=b"a\xff\x00b")
     assert x["ids"] == [97, 255, 0, 98] and len(x["pieces"]) == 4
