@@ -607,6 +607,9 @@ def bench_measures_only_what_is_requested():
     refused("did you mean model.layers", "bench", "model.layer=1")
     refused("no measurement", "bench", "quick=true", "rounds=1", "only=nosuch")
     refused("must divide", "bench", "dim=100", "heads=3", code=1)
+    assert names("prefill=16", "decode=40", "seq=16", "only=decode dense", "model.position=learned")[0] == "decode dense"
+    for more in ((), ("model.position=learned",), ("only=train step dense", "decode=1", "prefill=16", "seq=64")):
+        refused("model.max_seq=63: must be at least 6", "bench", *QUICK, "model.max_seq=63", *more, code=1)
     if os.path.exists("/proc/meminfo"):
         p = subprocess.run([PROGRAM, "bench", "shape=1.1b", "batch=1024", "seq=32768"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert p.returncode == 1 and b"free" in p.stderr and b"train" in p.stderr and p.stdout == b"", p

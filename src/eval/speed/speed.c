@@ -90,16 +90,21 @@ static void fill_sizes(struct speed_options *o)
     o->seq = o->seq ? o->seq : p->seq;
 }
 
+/* Tokens of the longest sequence that is measured. */
+static int64_t longest(const struct speed_options *o)
+{
+    return o->prefill + o->decode > o->seq ? o->prefill + o->decode : o->seq;
+}
+
 static int make_keys(struct speed *s, const struct config *model_keys, struct err *e)
 {
     const struct speed_options *o = &s->o;
-    int64_t longest = o->prefill + o->decode > o->seq ? o->prefill + o->decode : o->seq;
     const struct {
         const char *key;
         int64_t v;
     } size[] = {
-        {"model.layers", o->layers}, {"model.dim", o->dim},      {"model.heads", o->heads},
-        {"model.vocab", o->vocab},   {"model.max_seq", longest},
+        {"model.layers", o->layers}, {"model.dim", o->dim},         {"model.heads", o->heads},
+        {"model.vocab", o->vocab},   {"model.max_seq", longest(o)},
     };
     int rc = set_words(&s->keys, shapes[o->shape].keys, e);
     for (size_t i = 0; i < DS_LEN(size) && rc == 0; i++)
@@ -160,6 +165,11 @@ static int resolve(struct speed *s, const struct config *model_keys, struct err 
         rc = opt_defaults(&model_group, &s->config, e);
     if (rc == 0 && !s->from)
         rc = config_apply(&s->keys, &model_group, &s->config, e);
+    if (rc == 0 && !s->from && s->config.max_seq < longest(&s->o))
+        rc = err_set(e, DS_ERANGE,
+                     "model.max_seq=%lld: must be at least %lld, the larger of seq=%lld and "
+                     "prefill + decode",
+                     (long long)s->config.max_seq, (long long)longest(&s->o), (long long)s->o.seq);
     if (rc == 0)
         rc = model_config_check(&s->config, e);
     if (rc < 0)
@@ -247,7 +257,8 @@ int speed_request(const struct speed *s, const char *group, const char *name)
 
 static int check_memory(struct speed *s, struct err *e)
 {
-    static const char *const group[] = {"blocks", "train", "prefill", "decode", "speculate", "ranks"};
+    static const char *const group[] = {"blocks", "train",     "prefill",
+                                        "decode", "speculate", "ranks"};
     char a[16], b[16], text[160] = "";
     double left = mem_available(), most = 0;
     int named = strcmp(s->o.only, "peaks") == 0 || strcmp(s->o.only, "ops") == 0;
