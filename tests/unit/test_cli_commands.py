@@ -593,6 +593,8 @@ def bench_measures_only_what_is_requested():
     assert names("only=adamw", "model.norm=layer") == ["adamw"]
     assert names("only=layernorm", "model.norm=layer") == ["layernorm forward", "layernorm backward"]
     assert "train step static 0.50" in names("only=static 0.50")
+    for mlp in ("swiglu", "gelu", "gelu_tanh", "geglu"):
+        assert names("only=%s forward,%s backward" % (mlp, mlp), "model.mlp=" + mlp) == [mlp + " forward", mlp + " backward"]
     assert names("only=prefill dense,rope") == ["rope forward", "prefill dense"]
     assert not any("random" in n for n in names("only=prefill", "model.method=static", "model.mlp=gelu"))
     x = run_json("bench", *QUICK, "shape=small", "only=block forward 0.50", "compute=fp32", "model.layers=3")

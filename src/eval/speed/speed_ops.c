@@ -50,23 +50,23 @@ static void norm_backward(struct ops *x)
 static void act_forward(struct ops *x)
 {
     size_t n = (size_t)x->R * (size_t)x->c->ffn;
-    if (x->c->mlp == MLP_SWIGLU)
-        swiglu_fwd(x->y, x->x, x->z, n);
-    else if (x->c->mlp == MLP_GELU)
-        gelu_fwd(x->y, x->x, n);
-    else
-        gelu_tanh_fwd(x->y, x->x, n);
+    switch (x->c->mlp) {
+    case MLP_SWIGLU: swiglu_fwd(x->y, x->x, x->z, n); break;
+    case MLP_GEGLU: geglu_fwd(x->y, x->x, x->z, n); break;
+    case MLP_GELU: gelu_fwd(x->y, x->x, n); break;
+    case MLP_GELU_TANH: gelu_tanh_fwd(x->y, x->x, n); break;
+    }
 }
 
 static void act_backward(struct ops *x)
 {
     size_t n = (size_t)x->R * (size_t)x->c->ffn;
-    if (x->c->mlp == MLP_SWIGLU)
-        swiglu_bwd(x->y, x->w, x->z, x->x, x->z, n);
-    else if (x->c->mlp == MLP_GELU)
-        gelu_bwd(x->y, x->z, x->x, n);
-    else
-        gelu_tanh_bwd(x->y, x->z, x->x, n);
+    switch (x->c->mlp) {
+    case MLP_SWIGLU: swiglu_bwd(x->y, x->w, x->z, x->x, x->z, n); break;
+    case MLP_GEGLU: geglu_bwd(x->y, x->w, x->z, x->x, x->z, n); break;
+    case MLP_GELU: gelu_bwd(x->y, x->z, x->x, n); break;
+    case MLP_GELU_TANH: gelu_tanh_bwd(x->y, x->z, x->x, n); break;
+    }
 }
 
 static void attention_forward(struct ops *x)
@@ -275,12 +275,15 @@ static int time_ops(struct speed *s, struct ops *x, const struct op *op, size_t 
 
 int speed_ops(struct speed *s, struct err *e)
 {
-    static const char *const act[][2] = {{"swiglu forward", "swiglu backward"},
-                                         {"gelu forward", "gelu backward"},
-                                         {"gelu_tanh forward", "gelu_tanh backward"}};
+    static const char *const act[][2] = {
+        [MLP_SWIGLU] = {"swiglu forward", "swiglu backward"},
+        [MLP_GELU] = {"gelu forward", "gelu backward"},
+        [MLP_GELU_TANH] = {"gelu_tanh forward", "gelu_tanh backward"},
+        [MLP_GEGLU] = {"geglu forward", "geglu backward"},
+    };
     const struct model_config *c = &s->config;
     struct ops x;
-    int is_rms = c->norm == NORM_RMS, mats = c->mlp == MLP_SWIGLU ? 2 : 1;
+    int is_rms = c->norm == NORM_RMS, mats = c->mlp == MLP_SWIGLU || c->mlp == MLP_GEGLU ? 2 : 1;
     double R = (double)(s->o.batch * s->o.seq), C = (double)c->dim, F = (double)c->ffn,
            Q = (double)(c->heads * c->head_dim), T = (double)s->o.seq, b = sizeof(real);
     /* scores and weighted sums over the causal triangle; backward has five GEMMs for the forward's
