@@ -312,7 +312,9 @@ T(what_a_user_writes_never_becomes_special)
     t_ok(chat_encode(&c, t, &m, 0, &ids, &e), &e);
     t_ok(chat_ends(&c, t, &ends, &e), &e);
     t_eq(ends.n, 2);
-    t_eq(count(&ids, ends.v[0]), 1); /* <|im_end|> of the template */
+    t_eq(ends.v[0], 151645); /* <|im_end|> */
+    t_eq(ends.v[1], 151643); /* <|endoftext|> */
+    t_eq(count(&ids, ends.v[0]), 1); /* that of the template */
     t_eq(count(&ids, ends.v[1]), 0);
     ids_release(&ids);
     ids_release(&ends);
