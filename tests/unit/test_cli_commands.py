@@ -593,6 +593,8 @@ def bench_measures_only_what_is_requested():
     assert names("only=adamw", "model.norm=layer") == ["adamw"]
     assert names("only=layernorm", "model.norm=layer") == ["layernorm forward", "layernorm backward"]
     assert "train step static 0.50" in names("only=static 0.50")
+    looped = names("only=speculate,rope", "model.loop=3", "layers=2")
+    assert looped == ["rope forward"], looped
     for mlp in ("swiglu", "gelu", "gelu_tanh", "geglu"):
         assert names("only=%s forward,%s backward" % (mlp, mlp), "model.mlp=" + mlp) == [mlp + " forward", mlp + " backward"]
     assert names("only=prefill dense,rope") == ["rope forward", "prefill dense"]

@@ -156,7 +156,9 @@ int speed_speculate(struct speed *s, struct err *e)
     if (rc < 0 || subject.n == 0)
         return rc;
     enum gemm_format format = subject.model->weights.format;
+    /* a draft that ends within a loop shares no layer and would need a prefill of its own */
     int can_draft = model_config_depth(&subject.model->config) > 1 &&
+                    subject.model->config.loop == 1 &&
                     gemm_has_row_guarantee(gemm_provider(format));
     int64_t half = subject.model->config.max_seq / 2, tokens = 2 * s->o.decode;
     u.tokens = (int)(tokens < half || half < 1 ? tokens : half);
