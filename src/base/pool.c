@@ -175,7 +175,8 @@ void pool_run(int tasks, pool_fn *fn, void *ctx)
     pthread_mutex_unlock(&pool.run);
 }
 
-/* After fork() only this thread exists in the child, and the others may have held the locks. */
+/* After fork() only this thread exists in the child, and the others may have held the locks, those
+ * of the allocator too: pool.id stays for the next start. */
 static void forget_in_child(void)
 {
     static const pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -185,8 +186,6 @@ static void forget_in_child(void)
     memcpy(&pool.lock, &mutex, sizeof mutex);
     memcpy(&pool.wake, &cond, sizeof cond);
     memcpy(&pool.done, &cond, sizeof cond);
-    mem_free(pool.id);
-    pool.id = NULL;
     atomic_store(&pool.ticket, 0);
     atomic_store(&pool.pending, 0);
     atomic_store(&pool.sleepers, 0);
@@ -248,9 +247,10 @@ int pool_start(int threads, struct err *e)
     if (threads == 1)
         return 0;
     pthread_once(&once, register_fork);
-    pool.id = mem_alloc((size_t)threads, sizeof *pool.id);
-    if (!pool.id)
+    pthread_t *id = mem_realloc(pool.id, (size_t)threads, sizeof *id);
+    if (!id)
         return err_set(e, DS_EMEM, "%d threads: out of memory", threads);
+    pool.id = id;
     /* With more threads than processors, spinning only delays the others. */
     pool.spins = threads > pool_cpus() ? 0 : SPINS;
     atomic_store(&pool.stop, 0);

@@ -26,7 +26,7 @@ sys.path[:0] = [HERE, os.path.dirname(HERE)]
 LEDGER = os.path.join(HERE, "ledger.json")
 PAGE = os.path.join(HERE, "README.md")
 # in the order of the page
-PARTS = ["races", "memory", "coverage", "mutants", "cases", "security", "crash", "nemesis", "terminals", "fuzz", "differential", "faults", "numerics", "soak"]
+PARTS = ["races", "memory", "coverage", "mutants", "cases", "security", "crash", "nemesis", "terminals", "fuzz", "settings", "differential", "faults", "numerics", "soak"]
 
 
 class Budget:
