@@ -111,7 +111,8 @@ def judge(words, number, top):
     shutil.rmtree(os.path.join(top, "runs", name), ignore_errors=True)
     lines = [x for x in said.splitlines() if x.strip() and "warning: " not in x and not x.startswith(("profiling:", "libgcov"))]
     if p.returncode not in (0, 1, 2) or re.search(r"bug at|Sanitizer|runtime error", said):
-        return 0, "status %d: %s" % (p.returncode, said.strip()[-160:])
+        told = re.findall(r"bug at.*|ERROR: .*|.*runtime error.*|#\d+ .* (?:src|include)/.*", said)[:3]
+        return 0, "status %d: %s" % (p.returncode, " ".join(told) or said.strip()[-160:])
     if p.returncode and (len(lines) != 1 or not lines[0].startswith("depthscope: ")):
         return 0, "status %d and %d lines: %s" % (p.returncode, len(lines), said.strip()[-160:])
     if p.returncode == 0 and not (made if words[0] == "train" else out):

@@ -595,6 +595,9 @@ def bench_measures_only_what_is_requested():
     assert "train step static 0.50" in names("only=static 0.50")
     looped = names("only=speculate,rope", "model.loop=3", "layers=2")
     assert looped == ["rope forward"], looped
+    rows = run_json("bench", *QUICK, "only=decode gateskip", "model.method=gateskip", "layers=2", "model.loop=40")["results"]
+    flops = [r["flops_ratio"] for r in rows if r["name"] == "decode gateskip 1.00"]
+    assert len(flops) == 1 and flops[0] > 0.99, rows  # every iteration of every layer was executed
     for mlp in ("swiglu", "gelu", "gelu_tanh", "geglu"):
         assert names("only=%s forward,%s backward" % (mlp, mlp), "model.mlp=" + mlp) == [mlp + " forward", mlp + " backward"]
     assert names("only=prefill dense,rope") == ["rope forward", "prefill dense"]

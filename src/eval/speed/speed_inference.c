@@ -86,7 +86,8 @@ static int decode_s(struct use *u, int k, int round, struct speed_figures *f, st
     const struct speed_options *o = &u->s->o;
     struct model *m = x->model;
     struct kv_cache *const *cache = w->texts ? u->together : &u->cache;
-    int L = (int)o->layers, n = w->texts ? w->texts : 1, have = (int)o->prefill / n, rc = 0;
+    int L = model_config_depth(&m->config), n = w->texts ? w->texts : 1, have = (int)o->prefill / n,
+        rc = 0;
     double t = 0;
     f->flops[k] = f->dense[k] = f->bytes[k] = 0;
     for (int s = 0; s < n; s++)
@@ -138,7 +139,7 @@ static int open_use(struct use *u, int is_decode, struct err *e)
     size_t n = (size_t)(o->prefill + o->decode);
     u->id = mem_alloc(n, sizeof *u->id);
     u->logits = mem_alloc((size_t)o->vocab * SPEED_TEXTS, sizeof *u->logits);
-    u->column = mem_alloc((size_t)o->layers, 1);
+    u->column = mem_alloc((size_t)model_config_depth(&u->subject->model->config), 1);
     if (!u->id || !u->logits || !u->column)
         return err_set(e, DS_EMEM, "out of memory for the benchmark");
     speed_fill_ids(u->id, n, (int)o->vocab);
