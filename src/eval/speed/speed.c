@@ -217,7 +217,7 @@ static double memory_of(const struct speed *s, const char *group)
     if (s->from)
         return 0; /* counted when it is opened */
     double weights = model_config_weights(c),
-           kv = 2.0 * sizeof(real) * (double)(c->layers * c->kv_heads * c->head_dim);
+           kv = 2.0 * sizeof(real) * (double)(model_config_depth(c) * c->kv_heads * c->head_dim);
     int rows = (int)(s->o.batch * s->o.seq), use = (int)s->o.prefill;
     if (strcmp(group, "train") == 0 || (strcmp(group, "ranks") == 0 && ranks_size() > 1))
         return weights * (4.0 * sizeof(real) + 2 * s->held_bytes) + buffers_of(s, rows, 1);
