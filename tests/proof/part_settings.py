@@ -32,20 +32,22 @@ BENCH = {"quick": "true", "rounds": "1", "layers": "3", "dim": "16", "heads": "2
 # what a command needs besides settings, and what bounds its work; "" stands for the run of a method
 COMMANDS = {
     "train": ["quick"], "bench": [],
-    "eval": ["", "tokens=64", "time_rounds=1"], "calibrate": ["", "tokens=64", "time_rounds=1"],
+    "eval": ["", "tokens=64", "time_rounds=1"], "calibrate": ["", "tokens=64"],
     "generate": ["", "--prompt", "The cat", "max_tokens=4"], "trace": ["", "--text", "The cat sat", "--json"],
 }
-ODD = "0 1 2 3 4 5 8 16 17 33 64 -1 0.5 0.001 1.5 1e-9 nan".split()
+INTEGERS, REALS, TEXTS = "0 1 2 3 4 5 8 16 17 33 64 -1".split(), "0 0.5 0.3 0.001 1 1.5 1e-9 -1 nan".split(), ["", "x", "0-1", "0,2", "1,1", "0.5,1"]
+KINDS = [(["true", "false"], "true|false"), (INTEGERS, r"-?\d+"), (REALS, r"-?[\d.]+(?:e-?\d+)?")]
 
 
-def value(about, rng):
+def value(default, about, rng):
     """One that the description of a setting allows, or, where it names none, that may be refused."""
     choices = re.search(r"(?:^|\s|\()([^\s|()]+(?:\|[^\s|()]+)+)(?:$|\s|\))", about)
     if choices:
         return rng.choice(choices.group(1).split("|"))
     bounds = re.search(r"(-?\d[\d.e+-]*) to (-?\d[\d.e+-]*)", about)
     if not bounds:
-        return rng.choice(ODD + ["", "true", "0-1", "0,2", "1,1", "x"])
+        kind = next((k for k, form in KINDS if re.fullmatch(form, default)), TEXTS)
+        return rng.choice(kind if rng.random() < 0.9 else TEXTS + REALS)
     low, high = map(float, bounds.groups())
     if rng.random() < 0.05 and high <= 1024:  # others ask for work without end
         return "%.9g" % high
@@ -58,15 +60,15 @@ def output(*words):
 
 
 def listed():
-    """command -> {setting: what is said of its values}."""
+    """command -> {setting: (default, what is said of its values)}."""
     found = {"train": {}}
     for method in METHODS:
         for line in output("train", "--keys", "all", "model.method=" + method).splitlines():
-            m = re.match(r"(\S+\.?\S*) +\S* +(.*)", line)
+            m = re.match(r"(\S+) +(\S*) +(.*)", line)
             if m and not m.group(1).startswith(("data.path", "train.init", "run.")):
-                found["train"].setdefault(m.group(1), m.group(2))
+                found["train"].setdefault(m.group(1), m.groups()[1:])
     for command in set(COMMANDS) - {"train"}:
-        found[command] = dict(re.findall(r"^  ([a-z][\w.]*)=\S* +(.*)", output("help", command), re.M))
+        found[command] = {k: v for k, *v in re.findall(r"^  ([a-z][\w.]*)=(\S*) +(.*)", output("help", command), re.M)}
     found["bench"].update((k, v) for k, v in found["train"].items() if k.startswith("model."))
     return found
 
@@ -77,7 +79,7 @@ def case(number, settings):
     command = rng.choice(["train"] * 4 + sorted(set(COMMANDS) - {"train"}))
     method, words = rng.choice(METHODS), [command, *COMMANDS[command]]
     names = sorted(k for k in settings[command] if k.split(".")[0] not in METHODS or k.startswith(method + ".") or rng.random() < 0.02)
-    given = {k: value(settings[command][k], rng) for k in rng.sample(names, rng.randint(1, 4))}
+    given = {k: value(*settings[command][k], rng) for k in rng.sample(names, rng.choice([1, 1, 1, 2, 2, 3, 4]))}
     base = {}
     if command == "train":
         base = {"model.method": method, **TINY}
@@ -97,7 +99,7 @@ def limits():
 def judge(words, number, top):
     """(1 done or 0 refused, what is wrong)."""
     name = "case-%d" % number
-    more = ["--run", name, "--quiet"] if words[0] == "train" else []
+    more = {"train": ["--run", name, "--quiet"], "calibrate": ["-o", name]}.get(words[0], [])
     p = subprocess.Popen(["nice", t.PROGRAM, *words, *more], cwd=top, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                          preexec_fn=limits)
     try:
@@ -107,15 +109,17 @@ def judge(words, number, top):
         p.communicate()
         return 0, "longer than %d s" % (SECONDS * t.SLOW)
     said = said.decode("utf-8", "replace")
-    made = os.path.exists(os.path.join(top, "runs", name, "log.mp"))
-    shutil.rmtree(os.path.join(top, "runs", name), ignore_errors=True)
+    places = [os.path.join(top, "runs", name), os.path.join(top, name)]
+    made = out or any(os.path.exists(x) for x in places)
+    for x in places:
+        shutil.rmtree(x, ignore_errors=True)
     lines = [x for x in said.splitlines() if x.strip() and "warning: " not in x and not x.startswith(("profiling:", "libgcov"))]
     if p.returncode not in (0, 1, 2) or re.search(r"bug at|Sanitizer|runtime error", said):
         told = re.findall(r"bug at.*|ERROR: .*|.*runtime error.*|#\d+ .* (?:src|include)/.*", said)[:3]
         return 0, "status %d: %s" % (p.returncode, " ".join(told) or said.strip()[-160:])
     if p.returncode and (len(lines) != 1 or not lines[0].startswith("depthscope: ")):
         return 0, "status %d and %d lines: %s" % (p.returncode, len(lines), said.strip()[-160:])
-    if p.returncode == 0 and not (made if words[0] == "train" else out):
+    if p.returncode == 0 and not made:
         return 0, "nothing was made"
     return p.returncode == 0, ""
 
