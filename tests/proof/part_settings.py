@@ -21,7 +21,7 @@ import t
 
 TITLE = "random settings of the commands that take them: a result, or one clear line"
 QUICK = True
-SECONDS, MEMORY, OPEN_MAX = 60, 4 << 30, 20
+SECONDS, MEMORY, OPEN_MAX = 120, 4 << 30, 20
 SANITIZED = t.SANITIZED or "san" in os.environ.get("BUILD_DIR", "")
 METHODS = "dense edp hat dlr dtf mod halt gateskip layerskip flexidepth ouro random static".split()
 TINY = dict(x.split("=") for x in (
